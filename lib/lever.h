@@ -1,0 +1,56 @@
+/* lever.h: arms and levers as words. One list of items, applied left to right, resolved for a node and a forward.
+ *
+ * ARM  := DEVICE ['/' THREADS] [':' ITEM {',' ITEM}]      DEVICE := cpu | cuda
+ * ITEM := as=PROFILE | NAME=VALUE ['@' GLOB ['#' FORWARD]]
+ * GLOB is fnmatch on the full node name, or on the name without "Lxx.". plant's value is KIND@NODE[#F].
+ */
+#ifndef Q4X_LEVER_H
+#define Q4X_LEVER_H
+
+#include "kernels/k.h"
+#include "lib/err.h"
+
+typedef struct {
+    const char *name;      /* "moe.combine" */
+    const char *values;    /* "slots|experts" */
+    const char *kind;
+    const char *ops;       /* ops that read it, blank-separated; "*": all that store activations */
+    const char *doc;
+    size_t field;          /* offset in k_levers; (size_t)-1: plant */
+} q4x_lever;
+
+extern const q4x_lever q4x_levers[];
+extern const int q4x_nlevers;
+
+typedef struct {
+    int lever;             /* index into q4x_levers */
+    int32_t value;
+    char glob[64];         /* "" : everywhere */
+    int32_t forward;       /* -1: every forward */
+    char plant[24];        /* kind, when the lever is plant */
+} q4x_item;
+
+typedef struct {
+    char spec[256];        /* as given */
+    char label[64];        /* name shown; defaults to spec */
+    int cuda;              /* device */
+    int device_index;
+    int threads;           /* 0: default */
+    int nitems;
+    q4x_item item[32];
+} q4x_arm;
+
+void q4x_arm_default(q4x_arm *a);
+int q4x_arm_parse(const char *spec, q4x_arm *ret, q4x_err *err);
+/* Add one "NAME=VALUE[@GLOB[#F]]" to an arm. */
+int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err);
+/* Levers for the node of this name, executing op, at this forward. */
+void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret);
+/* 1 when op reads the lever. */
+int q4x_lever_scope(const q4x_lever *l, const char *op);
+/* Name of value v of a lever ("bf16"). */
+const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size);
+/* 1 when the glob matches the node's name, with or without its "Lxx." */
+int q4x_node_match(const char *glob, const char *node);
+
+#endif

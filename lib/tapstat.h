@@ -1,0 +1,62 @@
+/* tapstat.h: what a tap keeps of a tensor besides its bits: statistics and the sketch.
+ *
+ * All sums are f64 in the order of the design (256 accumulators by element index mod 256 in ascending blocks, halved
+ * 128, 64, .. 1; rows added in ascending order), so CPU and CUDA give the same bits. Streaming by rows.
+ */
+#ifndef Q4X_TAPSTAT_H
+#define Q4X_TAPSTAT_H
+
+#include <stdint.h>
+
+#include "lib/err.h"
+
+enum { Q4X_NTOP = 8 };            /* largest |x| kept, ties by lower index */
+enum { Q4X_SKETCH_RAW = 512 };    /* rows up to this wide are kept whole (f32) instead of sketched */
+enum { Q4X_SKETCH_ROWS = 64 };    /* default: the last rows kept */
+
+typedef struct {
+    uint64_t n, nan, pinf, ninf, zeros;
+    uint64_t on_bf16, on_f16;     /* finite values that lie on that lattice */
+    double min, max, maxabs;      /* over finite values; NaN when there is none */
+    double sumabs, sumsq;         /* over finite values */
+    int32_t ntop;
+    uint64_t top_index[Q4X_NTOP]; /* flat index */
+    float top_value[Q4X_NTOP];
+} q4x_stats;
+
+/* The sketch of the kept rows of one tap. width buckets a row: f64 sums, or, when raw, the row's f32 values. */
+typedef struct {
+    int32_t row0, nrows;          /* first kept row, number of kept rows */
+    int32_t width;                /* 256, 64 or (raw) the row's length */
+    int32_t raw;                  /* 1: f32 values in `values` */
+    double *buckets;              /* [nrows, width], or NULL */
+    float *values;                /* [nrows, width], or NULL */
+    double *row_sumabs;           /* [nrows]: floor of the estimate, and per-row statistics */
+    double *row_sumsq;            /* [nrows] */
+    uint64_t skipped;             /* non-finite elements left out of the buckets */
+} q4x_sketch;
+
+typedef struct q4x_tapstat q4x_tapstat;
+
+/* total_rows and cols are those of the whole tensor; rows row0 .. row0+nrows-1 are sketched (clipped to the tensor).
+ * want_sketch 0: statistics only. Reusable. */
+q4x_tapstat *q4x_tapstat_new(void);
+void q4x_tapstat_free(q4x_tapstat *s);
+int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch);
+void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows); /* the next nrows rows */
+void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* borrowed until next begin */);
+
+/* Estimate of ||a - b||^2 from two sketches of the same shape, with its 95 % interval. Exact (lo = hi) when raw. */
+typedef struct {
+    double e, lo, hi;        /* squared distance */
+    double top_share;        /* share of e in the 16 heaviest buckets */
+    int32_t m;               /* degrees of freedom used */
+    int32_t exact, sparse, below_floor;
+} q4x_sketch_dist;
+int q4x_sketch_compare(const q4x_sketch *a, const q4x_sketch *b, q4x_sketch_dist *ret,
+                       double *row_e /* [nrows] or NULL */, q4x_err *err);
+
+/* The sign and bucket permutation of block b, index i (exposed for tests and for the CUDA twin). */
+uint64_t q4x_sketch_h(uint32_t b, uint32_t i);
+
+#endif
