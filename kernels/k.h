@@ -93,7 +93,7 @@ enum { K_TIE_LOWEST, K_TIE_HIGHEST, K_TIE_TORCH, K_TIE_STL };
 
 /* A persistent buffer of the run, row-major [cap, cols]. */
 typedef struct {
-    float *f;     /* cap * cols */
+    union { float *f; int32_t *i; }; /* cap * cols */
     int64_t cols;
     int64_t cap;
     int64_t rows; /* rows that hold data now */
@@ -127,8 +127,10 @@ typedef struct {
     const int64_t *ipar;        /* integer parameters (n-gram hash) */
     k_state *st[K_MAXST];
     int32_t epi;    /* k_epilogue */
-    int32_t G;      /* norm group width, head width of rope, column offset of slice: see the op */
-    int32_t off;
+    int32_t G;      /* group width: norm group, head */
+    int32_t off;    /* first input column */
+    int32_t stride; /* input columns from one group to the next */
+    int32_t per;    /* moe_expert: 1 when the input has a row per slot; rmsnorm: 1 when gamma is as wide as out, else G */
     const k_dims *d;
     const k_levers *lv;
     float *scratch;      /* nth slices of scratch_n floats, contents undefined */

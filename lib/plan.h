@@ -27,7 +27,7 @@ typedef struct {
     int32_t nw[K_MAXW];
     const float *par[K_MAXW];
     const int64_t *ipar;
-    int32_t epi, G, off;
+    int32_t epi, G, off, stride, per;
     int32_t last_row_only;       /* logits: only the rows asked for */
     int32_t weights_of;          /* moe.ids: the node with their weights, else -1 */
     q4x_heads heads;

@@ -1,0 +1,66 @@
+/* round.h: storage roundings, bit by bit. EXACT; one text for gcc and nvcc.
+ *
+ * computes  bf16 and f16 from f32 and back; k_rd = the store of an activation under lever act
+ * rounds    once, to nearest, ties to even
+ * special   NaN stays NaN (bf16: payload truncated, quiet bit set, as the format's rule; f16: quiet), infinities stay,
+ *           overflow goes to infinity, subnormals are kept, -0 is kept
+ * bound     hard 2^-8 |v| (bf16), 2^-11 |v| (f16) above the subnormals
+ */
+#ifndef K_ROUND_H
+#define K_ROUND_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/k.h"
+
+K_HD uint32_t k_f32_bits(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+
+K_HD float k_bits_f32(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+K_HD uint16_t k_bf16_from_f32(float x) {
+    uint32_t u = k_f32_bits(x);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40);
+    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+}
+
+K_HD float k_f32_from_bf16(uint16_t h) { return k_bits_f32((uint32_t)h << 16); }
+
+K_HD float k_round_bf16(float x) {
+    uint32_t u = k_f32_bits(x);
+    uint32_t r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
+    uint32_t nan = (u | 0x400000u) & 0xffff0000u;
+    return k_bits_f32((u & 0x7fffffffu) > 0x7f800000u ? nan : r);
+}
+
+K_HD float k_f32_from_f16(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = (h >> 10) & 31, m = h & 0x3ff;
+    if (e == 31) return k_bits_f32(sign | 0x7f800000u | (m ? 0x400000u : 0) | (m << 13));
+    if (e) return k_bits_f32(sign | ((e + 112) << 23) | (m << 13));
+    float v = (float)m * 0x1p-24f; /* exact */
+    return k_bits_f32(sign | k_f32_bits(v));
+}
+
+K_HD uint16_t k_f16_from_f32(float x) {
+    uint32_t u = k_f32_bits(x), sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and above */
+    if (a < 0x38800000u) { /* below 2^-14: a multiple of 2^-24, adding 0.5 leaves it in the low bits, rounded */
+        float v = k_bits_f32(a) + 0.5f;
+        return (uint16_t)(sign | (k_f32_bits(v) - 0x3f000000u));
+    }
+    return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13));
+}
+
+/* The spec's rd(): how an activation is stored. */
+K_HD float k_rd(float x, int32_t act) { return act == K_ACT_BF16 ? k_round_bf16(x) : x; }
+
+#endif
