@@ -22,6 +22,10 @@ typedef struct {
 extern const q4x_lever q4x_levers[];
 extern const int q4x_nlevers;
 
+typedef struct { const char *name, *items, *doc, *proof; } q4x_profile;
+extern const q4x_profile q4x_profiles[];
+extern const int q4x_nprofiles;
+
 typedef struct {
     int lever;             /* index into q4x_levers */
     int32_t value;
@@ -36,6 +40,7 @@ typedef struct {
     int cuda;              /* device */
     int device_index;
     int threads;           /* 0: default */
+    char profile[24];      /* last as=, or "" */
     int nitems;
     q4x_item item[32];
 } q4x_arm;
@@ -46,8 +51,12 @@ int q4x_arm_parse(const char *spec, q4x_arm *ret, q4x_err *err);
 int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err);
 /* Levers for the node of this name, executing op, at this forward. */
 void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret);
-/* 1 when op reads the lever. */
+/* 1 when op reads the lever. The choice of the token reads topk.tie under the name of its node, "logits". */
 int q4x_lever_scope(const q4x_lever *l, const char *op);
+/* The levers among those op reads that are not at their default in lv, as "act=bf16 gdn=chunk64". */
+void q4x_lever_words(const k_levers *lv, const char *op, char *buf, size_t size);
+/* Fault to plant after this node in this forward ("sign"), or NULL. */
+const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward);
 /* Name of value v of a lever ("bf16"). */
 const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size);
 /* 1 when the glob matches the node's name, with or without its "Lxx." */

@@ -1,0 +1,216 @@
+#include "lib/lever.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PLANTS "sign|swap|roll|ulp|nan|inf"
+
+const q4x_lever q4x_levers[] = {
+#define LEVER(field, name, values, kind, ops, doc) {name, values, kind, ops, doc, offsetof(k_levers, field)},
+#include "kernels/levers.def"
+#undef LEVER
+    {"plant", PLANTS, "plant", "*", "a fault in the run, after one node: KIND@NODE[#FORWARD]", (size_t)-1},
+};
+const int q4x_nlevers = (int)(sizeof q4x_levers / sizeof *q4x_levers);
+
+const q4x_profile q4x_profiles[] = {
+#define PROFILE(name, items, doc, proof) {name, items, doc, proof},
+#include "lib/profiles.def"
+#undef PROFILE
+};
+const int q4x_nprofiles = (int)(sizeof q4x_profiles / sizeof *q4x_profiles);
+
+/* Index of word in "a|b|c", -1: none. */
+static int32_t word_index(const char *words, const char *word, size_t len) {
+    int32_t i = 0;
+    for (const char *p = words;; i++) {
+        size_t n = strcspn(p, "|");
+        if (n == len && !memcmp(p, word, n)) return i;
+        if (!p[n]) return -1;
+        p += n + 1;
+    }
+}
+
+/* Is op one of the blank-separated words? */
+static int has_word(const char *words, const char *op) {
+    size_t len = strlen(op);
+    for (const char *p = words; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        if (n == len && !memcmp(p, op, n)) return 1;
+        p += n;
+    }
+    return 0;
+}
+
+void q4x_arm_default(q4x_arm *a) {
+    memset(a, 0, sizeof *a);
+    strcpy(a->spec, "cpu");
+    strcpy(a->label, "cpu");
+}
+
+/* "GLOB[#F]" into it. */
+static int parse_scope(const char *scope, q4x_item *it, q4x_err *err) {
+    const char *hash = strchr(scope, '#');
+    size_t n = hash ? (size_t)(hash - scope) : strlen(scope);
+    if (!n || n >= sizeof it->glob)
+        return q4x_fail(err, Q4X_E_ARG, "lever scope '%s': expected a node glob of 1 to %zu characters after '@'", scope,
+                        sizeof it->glob - 1);
+    memcpy(it->glob, scope, n);
+    it->glob[n] = 0;
+    it->forward = -1;
+    if (hash) {
+        char *end;
+        long f = isdigit((unsigned char)hash[1]) ? strtol(hash + 1, &end, 10) : -1;
+        if (f < 0 || *end || f > INT32_MAX)
+            return q4x_fail(err, Q4X_E_ARG, "lever scope '%s': expected a forward number after '#'", scope);
+        it->forward = (int32_t)f;
+    }
+    return 0;
+}
+
+static int find_lever(const char *item, const char *eq, int *ret, q4x_err *err) {
+    for (int i = 0; i < q4x_nlevers; i++)
+        if (strlen(q4x_levers[i].name) == (size_t)(eq - item) && !memcmp(q4x_levers[i].name, item, (size_t)(eq - item))) {
+            *ret = i;
+            return 0;
+        }
+    return q4x_fail(err, Q4X_E_ARG, "lever '%.*s': no such lever; `q4x levers` lists them", (int)(eq - item), item);
+}
+
+static int apply_profile(q4x_arm *a, const char *name, q4x_err *err) {
+    for (int i = 0; i < q4x_nprofiles; i++) {
+        if (strcmp(q4x_profiles[i].name, name)) continue;
+        snprintf(a->profile, sizeof a->profile, "%s", name);
+        char buf[160];
+        snprintf(buf, sizeof buf, "%s", q4x_profiles[i].items);
+        for (char *save, *t = strtok_r(buf, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
+            int rc = q4x_arm_add(a, t, err);
+            if (rc) return rc;
+        }
+        return 0;
+    }
+    return q4x_fail(err, Q4X_E_ARG, "profile '%s': no such profile; `q4x levers` lists them", name);
+}
+
+int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err) {
+    const char *eq = strchr(item, '=');
+    if (!eq || eq == item) return q4x_fail(err, Q4X_E_ARG, "lever '%s': expected NAME=VALUE[@GLOB[#FORWARD]]", item);
+    if (eq - item == 2 && !memcmp(item, "as", 2)) return apply_profile(a, eq + 1, err);
+    int max = (int)(sizeof a->item / sizeof *a->item);
+    if (a->nitems == max) return q4x_fail(err, Q4X_E_ARG, "arm: more than %d levers", max);
+
+    q4x_item it = {.forward = -1};
+    int rc = find_lever(item, eq, &it.lever, err);
+    if (rc) return rc;
+    const q4x_lever *l = &q4x_levers[it.lever];
+    const char *at = strchr(eq + 1, '@');
+    size_t n = at ? (size_t)(at - eq - 1) : strlen(eq + 1);
+    it.value = word_index(l->values, eq + 1, n);
+    if (it.value < 0)
+        return q4x_fail(err, Q4X_E_ARG, "lever %s: value '%.*s', expected one of %s", l->name, (int)n, eq + 1, l->values);
+    if (at && (rc = parse_scope(at + 1, &it, err))) return rc;
+    if (l->field == (size_t)-1) {
+        if (!at) return q4x_fail(err, Q4X_E_ARG, "lever plant: expected KIND@NODE[#FORWARD], found '%s'", eq + 1);
+        snprintf(it.plant, sizeof it.plant, "%.*s", (int)n, eq + 1);
+    }
+    a->item[a->nitems++] = it;
+    return 0;
+}
+
+static int parse_device(q4x_arm *a, const char *spec, const char **rest, q4x_err *err) {
+    size_t n = strcspn(spec, "/:");
+    if (n == 4 && !memcmp(spec, "cuda", 4)) a->cuda = 1;
+    else if (n != 3 || memcmp(spec, "cpu", 3))
+        return q4x_fail(err, Q4X_E_ARG, "arm '%s': device '%.*s', expected cpu or cuda", spec, (int)n, spec);
+    spec += n;
+    if (*spec == '/') {
+        char *end;
+        long v = isdigit((unsigned char)spec[1]) ? strtol(spec + 1, &end, 10) : -1;
+        if (v < 0 || v > 1024 || (*end && *end != ':') || (!a->cuda && v == 0))
+            return q4x_fail(err, Q4X_E_ARG, "arm: '%s' after the device, expected %s", spec,
+                            a->cuda ? "/ and a device number" : "/ and 1 to 1024 threads");
+        *(a->cuda ? &a->device_index : &a->threads) = (int)v;
+        spec = end;
+    }
+    *rest = spec;
+    return 0;
+}
+
+int q4x_arm_parse(const char *spec, q4x_arm *ret, q4x_err *err) {
+    q4x_arm a;
+    q4x_arm_default(&a);
+    if (strlen(spec) >= sizeof a.spec)
+        return q4x_fail(err, Q4X_E_ARG, "arm: specification of %zu characters, at most %zu", strlen(spec), sizeof a.spec - 1);
+    strcpy(a.spec, spec);
+    snprintf(a.label, sizeof a.label, "%.*s", (int)sizeof a.label - 1, spec);
+    const char *rest;
+    int rc = parse_device(&a, spec, &rest, err);
+    if (rc) return rc;
+    if (*rest == ':') {
+        if (!rest[1]) return q4x_fail(err, Q4X_E_ARG, "arm '%s': expected levers after ':'", spec);
+        char buf[sizeof a.spec];
+        strcpy(buf, rest + 1);
+        for (char *save, *t = strtok_r(buf, ",", &save); t; t = strtok_r(NULL, ",", &save))
+            if ((rc = q4x_arm_add(&a, t, err))) return rc;
+    }
+    *ret = a;
+    return 0;
+}
+
+int q4x_node_match(const char *glob, const char *node) {
+    if (!fnmatch(glob, node, 0)) return 1;
+    if (node[0] != 'L' || !isdigit((unsigned char)node[1])) return 0;
+    const char *dot = strchr(node, '.');
+    return dot && !fnmatch(glob, dot + 1, 0);
+}
+
+static int item_applies(const q4x_item *it, const char *node, int32_t forward) {
+    if (it->forward >= 0 && it->forward != forward) return 0;
+    return !it->glob[0] || q4x_node_match(it->glob, node);
+}
+
+void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret) {
+    memset(ret, 0, sizeof *ret); /* the first value of every lever is its default */
+    for (int i = 0; i < a->nitems; i++) {
+        const q4x_lever *l = &q4x_levers[a->item[i].lever];
+        if (l->field == (size_t)-1 || !item_applies(&a->item[i], node, forward)) continue;
+        memcpy((char *)ret + l->field, &a->item[i].value, sizeof(int32_t));
+    }
+}
+
+const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward) {
+    for (int i = 0; i < a->nitems; i++)
+        if (a->item[i].plant[0] && item_applies(&a->item[i], node, forward)) return a->item[i].plant;
+    return NULL;
+}
+
+int q4x_lever_scope(const q4x_lever *l, const char *op) { return !strcmp(l->ops, "*") || has_word(l->ops, op); }
+
+const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size) {
+    const char *p = l->values;
+    for (; v > 0 && *p; v--) {
+        p += strcspn(p, "|");
+        if (*p) p++;
+    }
+    snprintf(buf, size, "%.*s", (int)strcspn(p, "|"), p);
+    return buf;
+}
+
+void q4x_lever_words(const k_levers *lv, const char *op, char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = 0;
+    for (int i = 0; i < q4x_nlevers; i++) {
+        const q4x_lever *l = &q4x_levers[i];
+        int32_t v = 0;
+        if (l->field == (size_t)-1 || !q4x_lever_scope(l, op)) continue;
+        memcpy(&v, (const char *)lv + l->field, sizeof v);
+        if (!v) continue;
+        char word[32];
+        int k = snprintf(buf + n, size - n, "%s%s=%s", n ? " " : "", l->name, q4x_lever_value(l, v, word, sizeof word));
+        if (k < 0 || (size_t)k >= size - n) return;
+        n += (size_t)k;
+    }
+}
