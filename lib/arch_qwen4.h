@@ -9,6 +9,7 @@
 #include "kernels/k.h"
 #include "lib/err.h"
 #include "lib/model.h"
+#include "lib/plan.h"
 
 typedef struct {
     const float *norm;   /* [W]   1 + w */
@@ -61,5 +62,8 @@ typedef struct {
  * shape; missing and surplus tensors are errors (MTP and vision tensors are the allow-list). */
 int q4x_qwen4_bind(const q4x_model *m, q4x_qwen4 **ret, q4x_err *err);
 void q4x_qwen4_free(q4x_qwen4 *w); /* NULL is fine */
+
+/* The forward as a plan; borrows the weights of w. */
+int q4x_qwen4_plan(const q4x_qwen4 *w, q4x_plan **ret, q4x_err *err);
 
 #endif

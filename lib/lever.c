@@ -56,8 +56,8 @@ static int parse_scope(const char *scope, q4x_item *it, q4x_err *err) {
     const char *hash = strchr(scope, '#');
     size_t n = hash ? (size_t)(hash - scope) : strlen(scope);
     if (!n || n >= sizeof it->glob)
-        return q4x_fail(err, Q4X_E_ARG, "lever scope '%s': expected a node glob of 1 to %zu characters after '@'", scope,
-                        sizeof it->glob - 1);
+        return q4x_fail(err, Q4X_E_ARG, "lever scope '%s': expected a node glob of 1 to %zu characters after '@'",
+                        scope, sizeof it->glob - 1);
     memcpy(it->glob, scope, n);
     it->glob[n] = 0;
     it->forward = -1;
@@ -73,7 +73,8 @@ static int parse_scope(const char *scope, q4x_item *it, q4x_err *err) {
 
 static int find_lever(const char *item, const char *eq, int *ret, q4x_err *err) {
     for (int i = 0; i < q4x_nlevers; i++)
-        if (strlen(q4x_levers[i].name) == (size_t)(eq - item) && !memcmp(q4x_levers[i].name, item, (size_t)(eq - item))) {
+        if (strlen(q4x_levers[i].name) == (size_t)(eq - item) &&
+            !memcmp(q4x_levers[i].name, item, (size_t)(eq - item))) {
             *ret = i;
             return 0;
         }
@@ -110,7 +111,8 @@ int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err) {
     size_t n = at ? (size_t)(at - eq - 1) : strlen(eq + 1);
     it.value = word_index(l->values, eq + 1, n);
     if (it.value < 0)
-        return q4x_fail(err, Q4X_E_ARG, "lever %s: value '%.*s', expected one of %s", l->name, (int)n, eq + 1, l->values);
+        return q4x_fail(err, Q4X_E_ARG, "lever %s: value '%.*s', expected one of %s", l->name, (int)n, eq + 1,
+                        l->values);
     if (at && (rc = parse_scope(at + 1, &it, err))) return rc;
     if (l->field == (size_t)-1) {
         if (!at) return q4x_fail(err, Q4X_E_ARG, "lever plant: expected KIND@NODE[#FORWARD], found '%s'", eq + 1);
@@ -122,7 +124,8 @@ int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err) {
 
 static int parse_device(q4x_arm *a, const char *spec, const char **rest, q4x_err *err) {
     size_t n = strcspn(spec, "/:");
-    if (n == 4 && !memcmp(spec, "cuda", 4)) a->cuda = 1;
+    if (n == 4 && !memcmp(spec, "cuda", 4))
+        a->cuda = 1;
     else if (n != 3 || memcmp(spec, "cpu", 3))
         return q4x_fail(err, Q4X_E_ARG, "arm '%s': device '%.*s', expected cpu or cuda", spec, (int)n, spec);
     spec += n;
@@ -143,10 +146,11 @@ int q4x_arm_parse(const char *spec, q4x_arm *ret, q4x_err *err) {
     q4x_arm a;
     q4x_arm_default(&a);
     if (strlen(spec) >= sizeof a.spec)
-        return q4x_fail(err, Q4X_E_ARG, "arm: specification of %zu characters, at most %zu", strlen(spec), sizeof a.spec - 1);
+        return q4x_fail(err, Q4X_E_ARG, "arm: specification of %zu characters, at most %zu", strlen(spec),
+                        sizeof a.spec - 1);
     strcpy(a.spec, spec);
     snprintf(a.label, sizeof a.label, "%.*s", (int)sizeof a.label - 1, spec);
-    const char *rest;
+    const char *rest = "";
     int rc = parse_device(&a, spec, &rest, err);
     if (rc) return rc;
     if (*rest == ':') {
@@ -187,7 +191,9 @@ const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward) {
     return NULL;
 }
 
-int q4x_lever_scope(const q4x_lever *l, const char *op) { return !strcmp(l->ops, "*") || has_word(l->ops, op); }
+int q4x_lever_scope(const q4x_lever *l, const char *op) {
+    return !strcmp(l->ops, "*") || has_word(l->ops, op);
+}
 
 const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size) {
     const char *p = l->values;

@@ -1,7 +1,7 @@
-/* plan.h: the forward as a flat list of named nodes. Emitted once per model and arm by lib/arch_*.c, walked by run.c.
+/* plan.h: the forward as a flat list of named nodes. Emitted once per model by lib/arch_*.c, walked by run.c.
  *
- * A node is one op with its inputs, weights and state; its name is public vocabulary. Buffers have lifetimes: the
- * arena reuses a buffer once its last reader ran.
+ * A node is one op with its inputs, weights and state; its name is public vocabulary (design, "Tap names"). The plan
+ * depends on the model alone: levers are resolved by the run, so arms share one structure.
  */
 #ifndef Q4X_PLAN_H
 #define Q4X_PLAN_H
@@ -9,54 +9,72 @@
 #include "kernels/k.h"
 #include "lib/dump.h"
 #include "lib/err.h"
-#include "lib/lever.h"
 
-/* Columns that depend on the call. */
-enum { Q4X_COLS_FIXED, Q4X_COLS_TC, Q4X_COLS_BLOCKS, Q4X_COLS_SEL };
+/* How the width of an output is known: `cols`, or cols times positions, or one column a block of the indexer
+ * (blocks known, blocks selected). */
+typedef enum { Q4X_COLS_FIXED, Q4X_COLS_TC, Q4X_COLS_BLOCKS, Q4X_COLS_SEL } q4x_cols_kind;
 
 typedef struct {
-    char name[48];
+    char name[40];
     k_op op;
     int32_t layer;               /* -1: none */
-    int32_t is_public, is_ids, alias;
+    int32_t is_public, is_ids;
     int32_t nin, in[K_MAXIN];    /* node index, or Q4X_IN_IDS */
     int32_t nst, st[K_MAXST];    /* state index */
-    int32_t cols_kind;           /* Q4X_COLS_*; cols multiplies */
+    q4x_cols_kind cols_kind;
     int64_t cols;
     const k_weight *w[K_MAXW];
     int32_t nw[K_MAXW];
     const float *par[K_MAXW];
     const int64_t *ipar;
     int32_t epi, G, off, stride, per;
-    int32_t last_row_only;       /* logits: only the rows asked for */
-    int32_t weights_of;          /* moe.ids: the node with their weights, else -1 */
+    int32_t weights_of;          /* for moe.weights: the ids node they belong to, else -1 */
+    int32_t scores;              /* for a selection: the node it ranks, else -1 */
     q4x_heads heads;
-    /* arena */
-    int32_t last_use;            /* index of the last node that reads it */
-    int64_t slot;                /* offset in the arena, in floats per tile row */
 } q4x_node;
 
+/* A persistent buffer of the run. rows_kind: fixed rows, one row a position, one row a block of `ratio` positions. */
+typedef enum { Q4X_ROWS_FIXED, Q4X_ROWS_POS, Q4X_ROWS_BLOCK } q4x_rows_kind;
 typedef struct {
-    char name[48];               /* "L00.state.delta" */
+    char name[40];               /* "L00.state.delta" */
     int32_t layer;
-    int64_t cols;
-    int64_t rows;                /* fixed rows, or 0: one per position (KV), or -ratio: one per block */
-    int32_t derived;             /* 1: no record (a cache of what another state implies) */
-    int32_t is_ids;
+    q4x_rows_kind rows_kind;
+    int64_t rows, cols;
+    int32_t derived;             /* 1: implied by another state, no record of its own */
+    int32_t is_ids;              /* i32 payload, filled with `fill` at the start */
+    int32_t fill;
     q4x_heads heads;
 } q4x_state_desc;
 
 typedef struct q4x_plan {
+    char arch[24];
     k_dims d;
+    int64_t ctx_max;             /* positions the model declares */
     int32_t nnodes, nstates;
     q4x_node *node;
     q4x_state_desc *state;
-    int64_t arena_row;           /* floats of arena per tile row at fixed widths */
-    int32_t logits;              /* index of the logits node */
-    char arch[24];
-    int64_t ctx_max;
+    int32_t logits;              /* index of the logits node: only the rows asked for are computed */
 } q4x_plan;
 
-void q4x_plan_free(q4x_plan *p);
+void q4x_plan_free(q4x_plan *p); /* NULL is fine */
+int32_t q4x_plan_find(const q4x_plan *p, const char *name); /* node index, -1: none */
+
+/* ---- for lib/arch_*.c ---- */
+
+/* A plan being emitted. The first failure sticks (rc, err); later calls do nothing and return 0. */
+typedef struct {
+    q4x_plan *p;
+    int32_t cap_nodes, cap_states;
+    int32_t layer;               /* of what is emitted now, -1: none; gives the "Lxx." */
+    int rc;
+    q4x_err *err;
+} q4x_emit;
+
+int q4x_emit_begin(q4x_emit *e, const char *arch, const k_dims *d, int64_t ctx_max, q4x_err *err);
+/* Append a node: n.name is the name within the layer; nin and nst are taken as given. Returns its index. */
+int32_t q4x_emit_node(q4x_emit *e, q4x_node n, const char *name);
+int32_t q4x_emit_state(q4x_emit *e, q4x_state_desc s, const char *name);
+/* Finish: the plan, or the first failure (everything freed). */
+int q4x_emit_end(q4x_emit *e, q4x_plan **ret);
 
 #endif

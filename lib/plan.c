@@ -1,0 +1,76 @@
+#include "lib/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void q4x_plan_free(q4x_plan *p) {
+    if (!p) return;
+    free(p->node);
+    free(p->state);
+    free(p);
+}
+
+int32_t q4x_plan_find(const q4x_plan *p, const char *name) {
+    for (int32_t i = 0; i < p->nnodes; i++)
+        if (!strcmp(p->node[i].name, name)) return i;
+    return -1;
+}
+
+int q4x_emit_begin(q4x_emit *e, const char *arch, const k_dims *d, int64_t ctx_max, q4x_err *err) {
+    memset(e, 0, sizeof *e);
+    e->err = err;
+    e->layer = -1;
+    e->p = calloc(1, sizeof *e->p);
+    if (!e->p) return e->rc = q4x_fail(err, Q4X_E_NOMEM, "plan: out of memory");
+    snprintf(e->p->arch, sizeof e->p->arch, "%s", arch);
+    e->p->d = *d;
+    e->p->ctx_max = ctx_max;
+    e->p->logits = -1;
+    return 0;
+}
+
+/* Room for one more of the n items of this size; 0 when there is. */
+static int grow(q4x_emit *e, void **items, int32_t n, int32_t *cap, size_t size) {
+    if (e->rc) return e->rc;
+    if (n < *cap) return 0;
+    int32_t more = *cap ? 2 * *cap : 64;
+    void *p = realloc(*items, (size_t)more * size);
+    if (!p) return e->rc = q4x_fail(e->err, Q4X_E_NOMEM, "plan: out of memory for %d nodes", more);
+    *items = p;
+    *cap = more;
+    return 0;
+}
+
+static void full_name(const q4x_emit *e, const char *name, char *buf, size_t size) {
+    if (e->layer < 0)
+        snprintf(buf, size, "%s", name);
+    else
+        snprintf(buf, size, "L%02d.%s", e->layer, name);
+}
+
+int32_t q4x_emit_node(q4x_emit *e, q4x_node n, const char *name) {
+    if (grow(e, (void **)&e->p->node, e->p->nnodes, &e->cap_nodes, sizeof n)) return 0;
+    full_name(e, name, n.name, sizeof n.name);
+    n.layer = e->layer;
+    e->p->node[e->p->nnodes] = n;
+    return e->p->nnodes++;
+}
+
+int32_t q4x_emit_state(q4x_emit *e, q4x_state_desc s, const char *name) {
+    if (grow(e, (void **)&e->p->state, e->p->nstates, &e->cap_states, sizeof s)) return 0;
+    full_name(e, name, s.name, sizeof s.name);
+    s.layer = e->layer;
+    e->p->state[e->p->nstates] = s;
+    return e->p->nstates++;
+}
+
+int q4x_emit_end(q4x_emit *e, q4x_plan **ret) {
+    if (e->rc) {
+        q4x_plan_free(e->p);
+        return e->rc;
+    }
+    Q4X_BUG_IF(e->p->logits < 0);
+    *ret = e->p;
+    return 0;
+}
