@@ -5,8 +5,7 @@
 #include "lib/arch_qwen4.h"
 #include "lib/plan.h"
 
-#define NODE(name, op_, cols_, ...)                                                                                    \
-    q4x_emit_node(e, (q4x_node){.op = K_OP_##op_, .cols = (cols_), .weights_of = -1, .scores = -1, __VA_ARGS__}, name)
+#define NODE(name, op_, cols_, ...) q4x_emit_node(e, (q4x_node){.op = K_OP_##op_, .cols = (cols_), __VA_ARGS__}, name)
 #define STATE(name, ...) q4x_emit_state(e, (q4x_state_desc){__VA_ARGS__}, name)
 #define IN(...) .nin = (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), .in = {__VA_ARGS__}
 #define ST(...) .nst = (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), .st = {__VA_ARGS__}

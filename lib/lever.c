@@ -90,6 +90,7 @@ static int apply_profile(q4x_arm *a, const char *name, q4x_err *err) {
         for (char *save, *t = strtok_r(buf, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
             int rc = q4x_arm_add(a, t, err);
             if (rc) return rc;
+            a->item[a->nitems - 1].soft = 1;
         }
         return 0;
     }

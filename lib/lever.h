@@ -31,6 +31,7 @@ typedef struct {
     int32_t value;
     char glob[64];         /* "" : everywhere */
     int32_t forward;       /* -1: every forward */
+    int32_t soft;          /* 1: from a profile, may be in scope at no node */
     char plant[24];        /* kind, when the lever is plant */
 } q4x_item;
 

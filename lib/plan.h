@@ -17,10 +17,10 @@ typedef enum { Q4X_COLS_FIXED, Q4X_COLS_TC, Q4X_COLS_BLOCKS, Q4X_COLS_SEL } q4x_
 typedef struct {
     char name[40];
     k_op op;
-    int32_t layer;               /* -1: none */
+    int32_t layer; /* -1: none */
     int32_t is_public, is_ids;
-    int32_t nin, in[K_MAXIN];    /* node index, or Q4X_IN_IDS */
-    int32_t nst, st[K_MAXST];    /* state index */
+    int32_t nin, in[K_MAXIN]; /* node index, or Q4X_IN_IDS */
+    int32_t nst, st[K_MAXST]; /* state index */
     q4x_cols_kind cols_kind;
     int64_t cols;
     const k_weight *w[K_MAXW];
@@ -28,20 +28,20 @@ typedef struct {
     const float *par[K_MAXW];
     const int64_t *ipar;
     int32_t epi, G, off, stride, per;
-    int32_t weights_of;          /* for moe.weights: the ids node they belong to, else -1 */
-    int32_t scores;              /* for a selection: the node it ranks, else -1 */
+    int32_t weights_of; /* moe.weights: the ids node they belong to; 0: none (node 0 is no selection) */
+    int32_t scores;     /* a selection: the node it ranks; 0: none */
     q4x_heads heads;
 } q4x_node;
 
 /* A persistent buffer of the run. rows_kind: fixed rows, one row a position, one row a block of `ratio` positions. */
 typedef enum { Q4X_ROWS_FIXED, Q4X_ROWS_POS, Q4X_ROWS_BLOCK } q4x_rows_kind;
 typedef struct {
-    char name[40];               /* "L00.state.delta" */
+    char name[40]; /* "L00.state.delta" */
     int32_t layer;
     q4x_rows_kind rows_kind;
     int64_t rows, cols;
-    int32_t derived;             /* 1: implied by another state, no record of its own */
-    int32_t is_ids;              /* i32 payload, filled with `fill` at the start */
+    int32_t derived; /* 1: implied by another state, no record of its own */
+    int32_t is_ids;  /* i32 payload, filled with `fill` at the start */
     int32_t fill;
     q4x_heads heads;
 } q4x_state_desc;
@@ -49,14 +49,14 @@ typedef struct {
 typedef struct q4x_plan {
     char arch[24];
     k_dims d;
-    int64_t ctx_max;             /* positions the model declares */
+    int64_t ctx_max; /* positions the model declares */
     int32_t nnodes, nstates;
     q4x_node *node;
     q4x_state_desc *state;
-    int32_t logits;              /* index of the logits node: only the rows asked for are computed */
+    int32_t logits; /* index of the logits node: only the rows asked for are computed */
 } q4x_plan;
 
-void q4x_plan_free(q4x_plan *p); /* NULL is fine */
+void q4x_plan_free(q4x_plan *p);                            /* NULL is fine */
 int32_t q4x_plan_find(const q4x_plan *p, const char *name); /* node index, -1: none */
 
 /* ---- for lib/arch_*.c ---- */
@@ -65,7 +65,7 @@ int32_t q4x_plan_find(const q4x_plan *p, const char *name); /* node index, -1: n
 typedef struct {
     q4x_plan *p;
     int32_t cap_nodes, cap_states;
-    int32_t layer;               /* of what is emitted now, -1: none; gives the "Lxx." */
+    int32_t layer; /* of what is emitted now, -1: none; gives the "Lxx." */
     int rc;
     q4x_err *err;
 } q4x_emit;

@@ -1,0 +1,15 @@
+/* ops.h: the table of ops (ops.def) and what they need besides their operands. */
+#ifndef K_OPS_H
+#define K_OPS_H
+
+#include "kernels/k.h"
+
+#define OP(name, cls) void name##_cpu(const k_call *c);
+#include "kernels/ops.def"
+#undef OP
+
+/* Floats of scratch a thread needs so that every op can run on tiles of `tile` rows with up to n_ctx positions, and
+ * at least the 3 V that choosing a token takes. */
+int64_t k_scratch_floats(const k_dims *d, int64_t tile, int64_t n_ctx);
+
+#endif

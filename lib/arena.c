@@ -1,0 +1,99 @@
+#include "lib/arena.h"
+
+#include <stdlib.h>
+
+static int64_t blocks_at(const k_dims *d, int64_t Tc) {
+    int64_t nb = d->ratio ? Tc / d->ratio : 0;
+    return nb > 0 ? nb : 1;
+}
+
+int64_t q4x_node_cols(const q4x_plan *p, int32_t node, int64_t Tc) {
+    const q4x_node *n = &p->node[node];
+    int64_t nb;
+    switch (n->cols_kind) {
+    case Q4X_COLS_TC: return n->cols * Tc;
+    case Q4X_COLS_BLOCKS: return blocks_at(&p->d, Tc);
+    case Q4X_COLS_SEL: nb = blocks_at(&p->d, Tc); return nb < p->d.nsel ? nb : p->d.nsel;
+    default: return n->cols;
+    }
+}
+
+/* The node whose buffer this one's output is. */
+static int32_t owner(const q4x_plan *p, int32_t i) {
+    while (p->node[i].op == K_OP_alias) i = p->node[i].in[0];
+    return i;
+}
+
+/* last[i]: the last node that reads i's buffer (i itself when none does). */
+static void lifetimes(const q4x_plan *p, int32_t *last) {
+    for (int32_t i = 0; i < p->nnodes; i++) {
+        last[i] = i;
+        for (int32_t k = 0; k < p->node[i].nin; k++)
+            if (p->node[i].in[k] >= 0) last[owner(p, p->node[i].in[k])] = i;
+    }
+}
+
+typedef struct {
+    int64_t off, size;
+    int32_t node;
+} live;
+
+/* Lowest gap of this size between the live ones (sorted by offset); *ret_at is where to insert. */
+static int64_t first_fit(const live *l, int32_t n, int64_t size, int32_t *ret_at) {
+    int64_t at = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (l[i].off - at >= size) {
+            *ret_at = i;
+            return at;
+        }
+        at = l[i].off + l[i].size;
+    }
+    *ret_at = n;
+    return at;
+}
+
+static int32_t drop_dead(live *l, int32_t n, const int32_t *last, int32_t now) {
+    int32_t k = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (last[l[i].node] >= now) l[k++] = l[i];
+    return k;
+}
+
+int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err) {
+    int32_t *last = malloc((size_t)p->nnodes * sizeof *last);
+    live *l = malloc((size_t)p->nnodes * sizeof *l);
+    int64_t total = -1;
+    int32_t n = 0;
+    if (!last || !l) {
+        total = q4x_fail(err, Q4X_E_NOMEM, "arena: out of memory for %d nodes", p->nnodes);
+        goto done;
+    }
+    lifetimes(p, last);
+    total = 0;
+    for (int32_t i = 0; i < p->nnodes; i++) {
+        int64_t size;
+        n = drop_dead(l, n, last, i);
+        ret_off[i] = -1;
+        if (i == p->logits) continue;
+        if (p->node[i].op == K_OP_alias) {
+            ret_off[i] = ret_off[owner(p, i)];
+            continue;
+        }
+        if (__builtin_mul_overflow(q4x_node_cols(p, i, n_ctx), rows, &size) || size > INT64_MAX / 64) {
+            total = q4x_fail(err, Q4X_E_NOMEM, "node %s: %lld rows do not fit in memory; use a smaller context",
+                             p->node[i].name, (long long)rows);
+            goto done;
+        }
+        size = (size + 15) / 16 * 16; /* cache lines */
+        int32_t at;
+        int64_t off = first_fit(l, n, size, &at);
+        for (int32_t k = n++; k > at; k--) l[k] = l[k - 1];
+        l[at] = (live){off, size, i};
+        ret_off[i] = off;
+        if (off + size > total) total = off + size;
+    }
+done:
+    free(last);
+    free(l);
+    return total;
+}

@@ -1,0 +1,95 @@
+/* net.c: a model file with its architecture bound: what a run needs, constant and shared. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/arch_qwen4.h"
+#include "lib/run.h"
+
+typedef struct {
+    const char *gguf, *hf;
+    int (*bind)(const q4x_model *m, void **ret_weights, q4x_plan **ret_plan, q4x_err *err);
+    void (*free)(void *weights);
+} arch_row;
+
+static int bind_qwen4(const q4x_model *m, void **ret_weights, q4x_plan **ret_plan, q4x_err *err) {
+    q4x_qwen4 *w;
+    int rc = q4x_qwen4_bind(m, &w, err);
+    if (rc) return rc;
+    rc = q4x_qwen4_plan(w, ret_plan, err);
+    if (rc)
+        q4x_qwen4_free(w);
+    else
+        *ret_weights = w;
+    return rc;
+}
+
+static void free_qwen4(void *weights) {
+    q4x_qwen4_free(weights);
+}
+
+static const arch_row ARCHS[] = {
+#define ARCH(id, gguf, hf, doc) {gguf, hf, bind_##id, free_##id},
+#include "lib/archs.def"
+#undef ARCH
+};
+
+struct q4x_net {
+    q4x_model *model;
+    const arch_row *arch;
+    void *weights;
+    q4x_plan *plan;
+};
+
+static int names_arch(const char *words, const char *name) {
+    size_t len = strlen(name);
+    for (const char *p = words; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        if (n == len && !memcmp(p, name, n)) return 1;
+        p += n;
+    }
+    return 0;
+}
+
+static const arch_row *find_arch(const q4x_model *m) {
+    const char *name = q4x_model_arch(m);
+    for (size_t i = 0; i < sizeof ARCHS / sizeof *ARCHS; i++)
+        if (names_arch(q4x_model_container(m) == Q4X_GGUF ? ARCHS[i].gguf : ARCHS[i].hf, name)) return &ARCHS[i];
+    return NULL;
+}
+
+int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
+    int rc = 0;
+    q4x_net *n = calloc(1, sizeof *n);
+    if (!n) return q4x_fail(err, Q4X_E_NOMEM, "%s: out of memory", path);
+    TRY(q4x_model_open(path, &n->model, err));
+    n->arch = find_arch(n->model);
+    if (!n->arch) {
+        rc = q4x_fail(err, Q4X_E_UNSUPPORTED, "%s: architecture '%s' is not one that this build runs (qwen4exp)", path,
+                      q4x_model_arch(n->model));
+        goto done;
+    }
+    TRY(n->arch->bind(n->model, &n->weights, &n->plan, err));
+    *ret = n;
+    return 0;
+done:
+    q4x_net_close(n);
+    return rc;
+}
+
+void q4x_net_close(q4x_net *n) {
+    if (!n) return;
+    q4x_plan_free(n->plan);
+    if (n->weights) n->arch->free(n->weights);
+    q4x_model_close(n->model);
+    free(n);
+}
+
+const q4x_model *q4x_net_model(const q4x_net *n) {
+    return n->model;
+}
+const q4x_plan *q4x_net_plan(const q4x_net *n) {
+    return n->plan;
+}
+const k_dims *q4x_net_dims(const q4x_net *n) {
+    return &n->plan->d;
+}

@@ -1,0 +1,373 @@
+#include "lib/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "kernels/ops.h"
+#include "kernels/round.h"
+#include "kernels/topk.h"
+#include "lib/arena.h"
+#include "lib/plant.h"
+
+enum { TILE_MAX = 512, TILE_MIN = 64, ARENA_TARGET = 24 << 20 };
+
+struct q4x_run {
+    const q4x_net *net;
+    const q4x_plan *plan;
+    q4x_arm arm;
+    int64_t n_ctx;
+    int32_t tile; /* rows a pass */
+    int32_t nth;
+    int32_t dynamic; /* 1: levers or plants that depend on the forward */
+    int32_t plants;
+    int32_t dead; /* a hook failed in the middle of a forward */
+    int32_t pos, nforward;
+    k_levers *lv;       /* per node, for this forward */
+    const char **plant; /* per node, for this forward; NULL when the arm plants nothing */
+    float *arena;
+    int64_t *off, arena_n;
+    k_state *st;
+    uint64_t st_bytes;
+    float *scratch;
+    int64_t scratch_n; /* floats a thread */
+    float *logits;
+    int32_t n_logits, cap_logits;
+    q4x_node_fn fn;
+    void *fn_ctx;
+};
+
+const q4x_plan *q4x_run_plan(const q4x_run *r) {
+    return r->plan;
+}
+const q4x_arm *q4x_run_arm(const q4x_run *r) {
+    return &r->arm;
+}
+int32_t q4x_run_threads(const q4x_run *r) {
+    return r->nth;
+}
+int32_t q4x_run_pos(const q4x_run *r) {
+    return r->pos;
+}
+int32_t q4x_run_nforward(const q4x_run *r) {
+    return r->nforward;
+}
+const k_state *q4x_run_state(const q4x_run *r, int32_t i) {
+    return &r->st[i];
+}
+
+const float *q4x_run_logits(const q4x_run *r, int32_t *ret_rows) {
+    *ret_rows = r->n_logits;
+    return r->logits;
+}
+
+void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx) {
+    r->fn = fn;
+    r->fn_ctx = ctx;
+}
+
+void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch) {
+    *arena = (uint64_t)r->arena_n * sizeof(float);
+    *state = r->st_bytes;
+    *scratch = (uint64_t)r->scratch_n * (uint64_t)r->nth * sizeof(float);
+}
+
+/* ---- levers ---- */
+
+/* The name under which a node's levers are looked up: its op, but the choice of the token is its node's. */
+static const char *lever_op(const q4x_plan *p, int32_t i) {
+    return i == p->logits ? "logits" : k_ops[p->node[i].op].name;
+}
+
+static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
+    const q4x_lever *l = &q4x_levers[it->lever];
+    int n = 0;
+    for (int32_t i = 0; i < p->nnodes; i++) {
+        const q4x_node *node = &p->node[i];
+        if (it->glob[0] && !q4x_node_match(it->glob, node->name)) continue;
+        if (!q4x_lever_scope(l, lever_op(p, i)) && !q4x_lever_scope(l, k_ops[node->op].name)) continue;
+        if (it->plant[0] && node->is_ids && !q4x_plant_on_ids(it->plant))
+            return q4x_fail(err, Q4X_E_ARG, "lever plant: %s cannot act on %s, which holds ids; swap and roll can",
+                            it->plant, node->name);
+        n++;
+    }
+    if (n || it->soft) return 0;
+    return q4x_fail(err, Q4X_E_ARG, "lever %s: in scope at no node%s%s that reads it; `q4x levers` names the ops",
+                    l->name, it->glob[0] ? " matching " : "", it->glob);
+}
+
+static void resolve(q4x_run *r) {
+    for (int32_t i = 0; i < r->plan->nnodes; i++) {
+        q4x_arm_resolve(&r->arm, r->plan->node[i].name, r->nforward, &r->lv[i]);
+        if (r->plant) r->plant[i] = q4x_arm_plant(&r->arm, r->plan->node[i].name, r->nforward);
+    }
+}
+
+static int check_levers(q4x_run *r, q4x_err *err) {
+    for (int i = 0; i < r->arm.nitems; i++) {
+        int rc = check_item(r->plan, &r->arm.item[i], err);
+        if (rc) return rc;
+        if (r->arm.item[i].forward >= 0) r->dynamic = 1;
+        if (r->arm.item[i].plant[0]) r->plants = 1;
+    }
+    return 0;
+}
+
+/* ---- memory ---- */
+
+static void *zalloc(int64_t n, size_t size) {
+    size_t bytes;
+    if (n < 1) n = 1;
+    if (__builtin_mul_overflow((size_t)n, size, &bytes) || bytes > SIZE_MAX - 63) return NULL;
+    bytes = (bytes + 63) / 64 * 64;
+    void *p = aligned_alloc(64, bytes);
+    if (p) memset(p, 0, bytes);
+    return p;
+}
+
+static int64_t state_cap(const q4x_run *r, const q4x_state_desc *s) {
+    switch (s->rows_kind) {
+    case Q4X_ROWS_POS: return r->n_ctx;
+    case Q4X_ROWS_BLOCK: return r->n_ctx / r->plan->d.ratio + 1;
+    default: return s->rows;
+    }
+}
+
+static int alloc_states(q4x_run *r, q4x_err *err) {
+    r->st = calloc((size_t)r->plan->nstates + 1, sizeof *r->st);
+    if (!r->st) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
+    for (int32_t i = 0; i < r->plan->nstates; i++) {
+        const q4x_state_desc *s = &r->plan->state[i];
+        k_state *st = &r->st[i];
+        int64_t n;
+        st->cols = s->cols;
+        st->cap = state_cap(r, s);
+        /* Not touched before use: a cache costs memory for the positions that were reached. */
+        if (__builtin_mul_overflow(st->cap, st->cols, &n) || !(st->f = calloc((size_t)(n > 0 ? n : 1), sizeof(float))))
+            return q4x_fail(err, Q4X_E_NOMEM, "state %s: no memory for %lld x %lld values; use a smaller context",
+                            s->name, (long long)st->cap, (long long)st->cols);
+        r->st_bytes += (uint64_t)n * sizeof(float);
+    }
+    return 0;
+}
+
+/* The largest tile whose arena stays near ARENA_TARGET. */
+static int alloc_arena(q4x_run *r, q4x_err *err) {
+    const q4x_plan *p = r->plan;
+    r->off = calloc((size_t)p->nnodes, sizeof *r->off);
+    if (!r->off) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
+    int32_t tile = r->tile ? r->tile : TILE_MAX;
+    for (;; tile /= 2) {
+        int64_t rows = tile < r->n_ctx ? tile : r->n_ctx;
+        r->arena_n = q4x_arena_layout(p, rows, r->n_ctx, r->off, err);
+        if (r->arena_n < 0) return (int)r->arena_n;
+        if (r->tile || tile <= TILE_MIN || (uint64_t)r->arena_n * sizeof(float) <= ARENA_TARGET) break;
+    }
+    r->tile = tile;
+    r->arena = zalloc(r->arena_n, sizeof(float));
+    r->scratch_n = k_scratch_floats(&p->d, tile, r->n_ctx);
+    r->scratch = zalloc(r->scratch_n * r->nth, sizeof(float));
+    if (!r->arena || !r->scratch)
+        return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %lld MiB of activations; use a smaller context",
+                        (long long)(r->arena_n >> 18));
+    return 0;
+}
+
+static int default_threads(void) {
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err) {
+    int rc = 0;
+    const q4x_plan *p = q4x_net_plan(n);
+    if (arm->cuda) return q4x_fail(err, Q4X_E_DEVICE, "device cuda: this build has no CUDA forward; use --device cpu");
+    if (n_ctx < 1 || n_ctx > p->ctx_max)
+        return q4x_fail(err, Q4X_E_ARG, "context: %lld positions, expected 1 to the model's %lld", (long long)n_ctx,
+                        (long long)p->ctx_max);
+    Q4X_BUG_IF(tile < 0 || tile % TILE_MIN);
+    q4x_run *r = calloc(1, sizeof *r);
+    if (!r) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
+    r->net = n;
+    r->plan = p;
+    r->arm = *arm;
+    r->n_ctx = n_ctx;
+    r->tile = tile;
+    r->nth = arm->threads ? arm->threads : default_threads();
+    TRY(check_levers(r, err));
+    r->lv = calloc((size_t)p->nnodes, sizeof *r->lv);
+    if (r->plants) r->plant = calloc((size_t)p->nnodes, sizeof *r->plant);
+    if (!r->lv || (r->plants && !r->plant)) {
+        rc = q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
+        goto done;
+    }
+    TRY(alloc_states(r, err));
+    TRY(alloc_arena(r, err));
+    resolve(r);
+    q4x_run_reset(r);
+    *ret = r;
+    return 0;
+done:
+    q4x_run_free(r);
+    return rc;
+}
+
+void q4x_run_free(q4x_run *r) {
+    if (!r) return;
+    for (int32_t i = 0; r->st && i < r->plan->nstates; i++) free(r->st[i].f);
+    free(r->st);
+    free(r->lv);
+    free(r->plant);
+    free(r->arena);
+    free(r->off);
+    free(r->scratch);
+    free(r->logits);
+    free(r);
+}
+
+void q4x_run_reset(q4x_run *r) {
+    for (int32_t i = 0; i < r->plan->nstates; i++) {
+        const q4x_state_desc *s = &r->plan->state[i];
+        k_state *st = &r->st[i];
+        int fixed = s->rows_kind == Q4X_ROWS_FIXED;
+        int64_t n = (fixed ? st->cap : st->rows) * st->cols;
+        if (s->is_ids)
+            for (int64_t k = 0; k < n; k++) st->i[k] = s->fill;
+        else
+            memset(st->f, 0, (size_t)n * sizeof(float));
+        st->rows = fixed ? st->cap : 0;
+    }
+    r->pos = r->nforward = r->n_logits = r->dead = 0;
+    if (r->dynamic) resolve(r);
+}
+
+/* ---- the loop ---- */
+
+const void *q4x_run_output(const q4x_run *r, int32_t node) {
+    return node == r->plan->logits ? r->logits : r->arena + r->off[node];
+}
+
+/* Fill the call of node i for a tile; row_only >= 0: only that row of the inputs. */
+static void make_call(const q4x_run *r, int32_t i, k_call *c, const int32_t *ids, int32_t row_only) {
+    const q4x_node *n = &r->plan->node[i];
+    int64_t skip = row_only > 0 ? row_only : 0;
+    for (int32_t k = 0; k < n->nin; k++) {
+        int64_t cols = n->in[k] == Q4X_IN_IDS ? 1 : q4x_node_cols(r->plan, n->in[k], c->Tc);
+        c->in_cols[k] = cols;
+        if (n->in[k] == Q4X_IN_IDS)
+            c->in_i[k] = ids + skip;
+        else
+            c->in[k] = r->arena + r->off[n->in[k]] + skip * cols;
+    }
+    for (int32_t k = n->nin; k < K_MAXIN; k++) c->in[k] = NULL;
+    for (int32_t k = 0; k < K_MAXST; k++) c->st[k] = k < n->nst ? &r->st[n->st[k]] : NULL;
+    memcpy(c->w, n->w, sizeof c->w);
+    memcpy(c->nw, n->nw, sizeof c->nw);
+    memcpy(c->par, n->par, sizeof c->par);
+    c->ipar = n->ipar;
+    c->epi = n->epi;
+    c->G = n->G;
+    c->off = n->off;
+    c->stride = n->stride;
+    c->per = n->per;
+    c->lv = &r->lv[i];
+    c->cols = q4x_node_cols(r->plan, i, c->Tc);
+}
+
+/* Run node i on the tile described by base, plant, tell the hook. */
+static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, int all_logits, q4x_err *err) {
+    k_call c = *base;
+    q4x_node_event ev = {i, c.t0, c.T, c.Tcall, 0, NULL, &c};
+    if (i == r->plan->logits) {
+        if (!all_logits && c.t0 + c.T < c.Tcall) return 0; /* the last row alone is asked for */
+        make_call(r, i, &c, ids, all_logits ? 0 : c.T - 1);
+        c.out = r->logits + (all_logits ? (int64_t)c.t0 * c.cols : 0);
+        if (!all_logits) {
+            c.T = 1;
+            ev.row0 = 0;
+            ev.nrows = ev.total = 1;
+        }
+    } else {
+        make_call(r, i, &c, ids, 0);
+        c.out = r->arena + r->off[i];
+    }
+    if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
+    ev.cols = c.cols;
+    ev.data = c.out;
+    if (r->plant && r->plant[i]) q4x_plant(r->plant[i], &ev);
+    return r->fn ? r->fn(r->fn_ctx, &ev, err) : 0;
+}
+
+static int check_ids(const q4x_run *r, const int32_t *ids, int32_t n, q4x_err *err) {
+    if (r->dead) return q4x_fail(err, Q4X_E_ARG, "run: an earlier forward failed half-way; reset it");
+    if (n < 1) return q4x_fail(err, Q4X_E_ARG, "ids: none given, expected at least one");
+    if (n > r->n_ctx - r->pos)
+        return q4x_fail(err, Q4X_E_ARG,
+                        "context: %d positions consumed and %d more ids exceed %lld; ask for a longer context", r->pos,
+                        n, (long long)r->n_ctx);
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= r->plan->d.V)
+            return q4x_fail(err, Q4X_E_ARG, "ids[%d]: %d, expected 0 to %d (the vocabulary)", i, ids[i],
+                            r->plan->d.V - 1);
+    return 0;
+}
+
+static int room_for_logits(q4x_run *r, int32_t rows, q4x_err *err) {
+    if (rows <= r->cap_logits) return 0;
+    float *p = realloc(r->logits, (size_t)rows * (size_t)r->plan->d.V * sizeof(float));
+    if (!p) return q4x_fail(err, Q4X_E_NOMEM, "logits: no memory for %d rows of %d", rows, r->plan->d.V);
+    r->logits = p;
+    r->cap_logits = rows;
+    return 0;
+}
+
+int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q4x_err *err) {
+    int rc = check_ids(r, ids, n, err);
+    if (rc) return rc;
+    if ((rc = room_for_logits(r, all_logits ? n : 1, err))) return rc;
+    if (r->dynamic) resolve(r);
+    k_call base = {.Tcall = n,
+                   .Tc = r->pos + n,
+                   .d = &r->plan->d,
+                   .scratch = r->scratch,
+                   .scratch_n = r->scratch_n,
+                   .nth = r->nth};
+    for (int32_t t0 = 0; t0 < n; t0 += r->tile) {
+        base.t0 = t0;
+        base.T = n - t0 < r->tile ? n - t0 : r->tile;
+        base.pos0 = r->pos + t0;
+        for (int32_t i = 0; i < r->plan->nnodes; i++)
+            if ((rc = step(r, i, &base, ids + t0, all_logits, err))) {
+                r->dead = 1;
+                return rc;
+            }
+    }
+    r->pos += n;
+    r->nforward++;
+    r->n_logits = all_logits ? n : 1;
+    for (int32_t i = 0; i < r->plan->nstates; i++) {
+        if (r->plan->state[i].rows_kind == Q4X_ROWS_POS) r->st[i].rows = r->pos;
+        if (r->plan->state[i].rows_kind == Q4X_ROWS_BLOCK) r->st[i].rows = r->pos / r->plan->d.ratio;
+    }
+    return 0;
+}
+
+int32_t q4x_run_choose(q4x_run *r, int32_t top_id[2], float top_val[2]) {
+    const int32_t V = r->plan->d.V;
+    const float *row = r->logits + (int64_t)(r->n_logits - 1) * V;
+    const k_levers *lv = &r->lv[r->plan->logits];
+    float *rounded = r->scratch, *work = r->scratch + V;
+    for (int32_t i = 0; i < V; i++) rounded[i] = k_rd(row[i], lv->act);
+    int32_t k = V < 2 ? 1 : 2, best[2] = {-1, -1};
+    k_topk(rounded, V, k, lv->tie, best, work);
+    for (int32_t i = 0; i < 2; i++) {
+        top_id[i] = best[i];
+        top_val[i] = best[i] < 0 ? NAN : rounded[best[i]];
+    }
+    return best[0];
+}
