@@ -10,15 +10,15 @@
 
 #include "lib/err.h"
 
-enum { Q4X_NTOP = 8 };            /* largest |x| kept, ties by lower index */
-enum { Q4X_SKETCH_RAW = 512 };    /* rows up to this wide are kept whole (f32) instead of sketched */
-enum { Q4X_SKETCH_ROWS = 64 };    /* default: the last rows kept */
+enum { Q4X_NTOP = 8 };         /* largest |x| kept, ties by lower index */
+enum { Q4X_SKETCH_RAW = 512 }; /* rows up to this wide are kept whole (f32) instead of sketched */
+enum { Q4X_SKETCH_ROWS = 64 }; /* default: the last rows kept */
 
 typedef struct {
     uint64_t n, nan, pinf, ninf, zeros;
-    uint64_t on_bf16, on_f16;     /* finite values that lie on that lattice */
-    double min, max, maxabs;      /* over finite values; NaN when there is none */
-    double sumabs, sumsq;         /* over finite values */
+    uint64_t on_bf16, on_f16; /* finite values that lie on that lattice */
+    double min, max, maxabs;  /* over finite values; NaN when there is none */
+    double sumabs, sumsq;     /* over finite values */
     int32_t ntop;
     uint64_t top_index[Q4X_NTOP]; /* flat index */
     float top_value[Q4X_NTOP];
@@ -26,14 +26,14 @@ typedef struct {
 
 /* The sketch of the kept rows of one tap. width buckets a row: f64 sums, or, when raw, the row's f32 values. */
 typedef struct {
-    int32_t row0, nrows;          /* first kept row, number of kept rows */
-    int32_t width;                /* 256, 64 or (raw) the row's length */
-    int32_t raw;                  /* 1: f32 values in `values` */
-    double *buckets;              /* [nrows, width], or NULL */
-    float *values;                /* [nrows, width], or NULL */
-    double *row_sumabs;           /* [nrows]: floor of the estimate, and per-row statistics */
-    double *row_sumsq;            /* [nrows] */
-    uint64_t skipped;             /* non-finite elements left out of the buckets */
+    int32_t row0, nrows; /* first kept row, number of kept rows */
+    int32_t width;       /* 256, 64 or (raw) the row's length */
+    int32_t raw;         /* 1: f32 values in `values` */
+    double *buckets;     /* [nrows, width], or NULL */
+    float *values;       /* [nrows, width], or NULL */
+    double *row_sumabs;  /* [nrows]: floor of the estimate, and per-row statistics */
+    double *row_sumsq;   /* [nrows] */
+    uint64_t skipped;    /* non-finite elements left out of the buckets */
 } q4x_sketch;
 
 typedef struct q4x_tapstat q4x_tapstat;
@@ -48,9 +48,9 @@ void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* bor
 
 /* Estimate of ||a - b||^2 from two sketches of the same shape, with its 95 % interval. Exact (lo = hi) when raw. */
 typedef struct {
-    double e, lo, hi;        /* squared distance */
-    double top_share;        /* share of e in the 16 heaviest buckets */
-    int32_t m;               /* degrees of freedom used */
+    double e, lo, hi; /* squared distance */
+    double top_share; /* share of e in the 16 heaviest buckets */
+    int32_t m;        /* degrees of freedom used */
     int32_t exact, sparse, below_floor;
 } q4x_sketch_dist;
 int q4x_sketch_compare(const q4x_sketch *a, const q4x_sketch *b, q4x_sketch_dist *ret,

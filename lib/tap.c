@@ -1,0 +1,267 @@
+#include "lib/tap.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/ops.h"
+#include "lib/tap_int.h"
+
+/* Rows to sketch of a tensor of `total` rows. */
+static void kept_rows(const q4x_tap_opts *o, int64_t total, int64_t *row0, int64_t *nrows) {
+    *row0 = o->row0;
+    *nrows = o->nrows;
+    if (o->nrows < 0) {
+        *row0 = 0;
+        *nrows = total;
+    } else if (o->nrows == 0) {
+        *nrows = total < Q4X_SKETCH_ROWS ? total : Q4X_SKETCH_ROWS;
+        *row0 = total - *nrows;
+    }
+}
+
+static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+    q4x_tap_node *tn = &t->tap[ev->node];
+    q4x_tap *rec = &tn->rec;
+    const int whole = ev->nrows == ev->total;
+    q4x_selection keep = rec->sel;
+    *rec = (q4x_tap){.node = ev->node,
+                     .forward = q4x_run_nforward(t->run),
+                     .dtype = is_ids ? K_T_I32 : K_T_F32,
+                     .rows = ev->total,
+                     .cols = ev->cols,
+                     .sel = keep};
+    tn->hard2 = tn->rms2 = 0;
+    if (!whole && !tn->bits && !(tn->bits = q4x_bits_new())) goto nomem;
+    if (!whole) q4x_bits_begin(tn->bits, is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
+    if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH) {
+        if (!whole && !tn->stat && !(tn->stat = q4x_tapstat_new())) goto nomem;
+        int64_t row0, nrows;
+        kept_rows(&t->o, ev->total, &row0, &nrows);
+        int rc = q4x_tapstat_begin(whole ? t->stat : tn->stat, ev->total, ev->cols, row0, nrows, 1);
+        if (rc) return q4x_fail(err, rc, "taps: cannot sketch %s", t->node[ev->node].name);
+    }
+    return 0;
+nomem:
+    return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+}
+
+/* Mode full: keep the rows until the forward ends. */
+static int keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
+    size_t row = (size_t)ev->cols * 4, need = row * (size_t)ev->total;
+    if (need > tn->full_cap) {
+        char *p = realloc(tn->full, need);
+        if (!p) return q4x_fail(err, Q4X_E_NOMEM, "taps: no memory for %zu bytes of a full tensor", need);
+        tn->full = p;
+        tn->full_cap = need;
+    }
+    memcpy(tn->full + row * (size_t)ev->row0, ev->data, row * (size_t)ev->nrows);
+    return 0;
+}
+
+static int band_wanted(const q4x_tapset *t, int32_t node) {
+    const k_op_info *op = &k_ops[q4x_run_plan(t->run)->node[node].op];
+    if (!op->band) return 0;
+    return t->o.bands || (t->tap[node].want && (op->cls == K_MOVE || op->cls == K_EXACT));
+}
+
+/* Take in one tile. */
+static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+    q4x_tap_node *tn = &t->tap[ev->node];
+    const int whole = ev->nrows == ev->total;
+    const size_t bytes = (size_t)ev->nrows * (size_t)ev->cols * 4;
+    int rc;
+    if (whole)
+        tn->rec.bits = q4x_bits_of(is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, ev->data, bytes);
+    else if ((rc = q4x_bits_add(tn->bits, ev->data, bytes)))
+        return q4x_fail(err, rc, "taps: out of memory");
+    if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH)
+        q4x_tapstat_rows(whole ? t->stat : tn->stat, ev->data, ev->nrows);
+    if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, ev, err))) return rc;
+    if (band_wanted(t, ev->node)) {
+        k_band b = {0, 0};
+        k_ops[q4x_run_plan(t->run)->node[ev->node].op].band(ev->call, &b);
+        tn->hard2 += b.hard2;
+        tn->rms2 += b.rms2;
+    }
+    return 0;
+}
+
+static int write_rec(q4x_tapset *t, int32_t node, q4x_err *err) {
+    return q4x_dumpw_tap(t->w, &t->tap[node].rec, err);
+}
+
+static int finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+    q4x_tap_node *tn = &t->tap[ev->node];
+    q4x_tap *rec = &tn->rec;
+    const int whole = ev->nrows == ev->total;
+    if (!whole) rec->bits = q4x_bits_end(tn->bits);
+    if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH) {
+        q4x_tapstat_end(whole ? t->stat : tn->stat, &rec->stats, &rec->sketch);
+        rec->has_stats = rec->has_sketch = 1;
+    }
+    if (band_wanted(t, ev->node)) {
+        rec->has_band = 1;
+        rec->band_hard = sqrt(tn->hard2);
+        rec->band_rms = sqrt(tn->rms2);
+    }
+    if (tn->want && t->o.mode == Q4X_MODE_FULL) {
+        rec->has_full = 1;
+        rec->full = tn->full;
+    }
+    return 0;
+}
+
+/* Weights of a selection arrive: they go into the ids' record, which was waiting for them. */
+static int take_weights(q4x_tapset *t, const q4x_node_event *ev, int32_t ids, q4x_err *err) {
+    q4x_tap_node *in = &t->tap[ids];
+    const size_t row = (size_t)ev->cols * sizeof(float);
+    memcpy(in->rec.sel.weights + (int64_t)ev->row0 * ev->cols, ev->data, row * (size_t)ev->nrows);
+    if (!in->pending) return 0;
+    in->pending = 0;
+    return write_rec(t, ids, err);
+}
+
+static int has_weights(const q4x_plan *p, int32_t ids) {
+    for (int32_t i = ids + 1; i < p->nnodes && i <= ids + 2; i++)
+        if (p->node[i].weights_of == ids) return 1;
+    return 0;
+}
+
+static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
+    q4x_tapset *t = ctx;
+    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_node *n = &p->node[ev->node];
+    int rc;
+    if (ev->row0 == 0 && (rc = begin(t, ev, n->is_ids, err))) return rc;
+    if ((rc = add_tile(t, ev, n->is_ids, err))) return rc;
+    if (n->is_ids && n->scores && (rc = q4x_tap_selection(t, ev, err))) return rc;
+    const int last = ev->row0 + ev->nrows == ev->total;
+    if (n->weights_of && !last) return take_weights(t, ev, n->weights_of, err);
+    if (!last) return 0;
+    if ((rc = finish(t, ev, n->is_ids, err))) return rc;
+    if (n->is_ids && n->scores && has_weights(p, ev->node)) {
+        t->tap[ev->node].pending = 1; /* the next node writes it */
+        return 0;
+    }
+    if (n->weights_of && (rc = take_weights(t, ev, n->weights_of, err))) return rc;
+    return write_rec(t, ev->node, err);
+}
+
+int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const char *path, json_t *header,
+                    q4x_tapset **ret, q4x_err *err) {
+    int rc = 0;
+    q4x_tapset *t = calloc(1, sizeof *t);
+    if (!t) {
+        rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+        goto done;
+    }
+    t->run = r;
+    t->o = *o;
+    TRY(q4x_tap_describe(t, err));
+    TRY(q4x_tap_choose(t, o, err));
+    TRY(q4x_tap_header(t, n, header, err));
+    t->stat = q4x_tapstat_new();
+    if (!t->stat) {
+        rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+        goto done;
+    }
+    TRY(q4x_dumpw_open(path, header, t->node, t->nnodes, &t->w, err));
+    q4x_run_on_node(r, on_node, t);
+    *ret = t;
+done:
+    json_decref(header);
+    if (rc) q4x_tapset_abort(t);
+    return rc;
+}
+
+/* The state records, as they stand after the forward. */
+static int write_states(q4x_tapset *t, q4x_err *err) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    for (int32_t s = 0; s < t->nnodes - t->nplan; s++) {
+        const q4x_state_desc *sd = &p->state[t->state[s]];
+        const k_state *st = q4x_run_state(t->run, t->state[s]);
+        q4x_node_event ev = {.node = t->nplan + s,
+                             .nrows = (int32_t)st->rows,
+                             .total = (int32_t)st->rows,
+                             .cols = st->cols,
+                             .data = st->f};
+        q4x_tap_node *tn = &t->tap[ev.node];
+        int rc = begin(t, &ev, sd->is_ids, err);
+        if (rc) return rc;
+        tn->rec.forward = q4x_run_nforward(t->run) - 1;
+        tn->rec.bits = q4x_bits_of(sd->is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, st->f, (size_t)(st->rows * st->cols) * 4);
+        if (tn->want && !sd->is_ids && t->o.mode != Q4X_MODE_HASH) q4x_tapstat_rows(t->stat, st->f, st->rows);
+        if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, &ev, err))) return rc;
+        if (tn->want && !sd->is_ids && t->o.mode != Q4X_MODE_HASH) {
+            q4x_tapstat_end(t->stat, &tn->rec.stats, &tn->rec.sketch);
+            tn->rec.has_stats = tn->rec.has_sketch = 1;
+        }
+        tn->rec.has_full = tn->want && t->o.mode == Q4X_MODE_FULL;
+        tn->rec.full = tn->rec.has_full ? tn->full : NULL;
+        if ((rc = write_rec(t, ev.node, err))) return rc;
+    }
+    return 0;
+}
+
+/* prefix' = XXH3-128 of (prefix, position, ids). */
+static void roll_prefix(q4x_tapset *t, const int32_t *ids, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        uint8_t b[24];
+        uint32_t pos = (uint32_t)(t->pos + i), id = (uint32_t)ids[i];
+        memcpy(b, t->prefix.b, 16);
+        for (int k = 0; k < 4; k++) {
+            b[16 + k] = (uint8_t)(pos >> 8 * k);
+            b[20 + k] = (uint8_t)(id >> 8 * k);
+        }
+        t->prefix = q4x_xxh128(b, sizeof b);
+    }
+    t->pos += n;
+}
+
+int q4x_tapset_forward(q4x_tapset *t, const int32_t *ids, int32_t n, int forced, int32_t sampled, q4x_err *err) {
+    int rc = write_states(t, err);
+    if (rc) return rc;
+    q4x_forward f = {.index = q4x_run_nforward(t->run) - 1,
+                     .n_ids = n,
+                     .ids = (int32_t *)(uintptr_t)ids,
+                     .pos0 = t->pos,
+                     .forced = forced,
+                     .sampled = sampled,
+                     .vocab = q4x_run_plan(t->run)->d.V};
+    roll_prefix(t, ids, n);
+    f.prefix = t->prefix;
+    f.logits = (float *)(uintptr_t)q4x_run_logits(t->run, &f.n_logits);
+    q4x_run_choose(t->run, f.top_id, f.top_val);
+    return q4x_dumpw_forward(t->w, &f, err);
+}
+
+static void tapset_free(q4x_tapset *t) {
+    if (t->run) q4x_run_on_node(t->run, NULL, NULL);
+    for (int32_t i = 0; t->tap && i < t->nnodes; i++) {
+        q4x_tap_node *tn = &t->tap[i];
+        q4x_bits_free(tn->bits);
+        q4x_tapstat_free(tn->stat);
+        free(tn->full);
+        free(tn->rec.sel.ids);
+        free(tn->rec.sel.weights);
+        free(tn->rec.sel.lo);
+        free(tn->rec.sel.hi);
+    }
+    free(t->tap);
+    q4x_tapstat_free(t->stat);
+    q4x_tap_undescribe(t);
+    free(t);
+}
+
+int q4x_tapset_close(q4x_tapset *t, q4x_hash *ret_content, q4x_err *err) {
+    int rc = q4x_dumpw_close(t->w, ret_content, err);
+    tapset_free(t);
+    return rc;
+}
+
+void q4x_tapset_abort(q4x_tapset *t) {
+    if (!t) return;
+    q4x_dumpw_abort(t->w);
+    tapset_free(t);
+}

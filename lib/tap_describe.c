@@ -1,0 +1,143 @@
+/* tap_describe.c: the plan and the arm as a dump records them. */
+#include "lib/tap_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/ops.h"
+
+/* Word under which a node's levers are looked up (run.c has the same rule): the token's choice is the logits node's. */
+static void node_levers(const q4x_tapset *t, int32_t i, char *buf, size_t size) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    k_levers lv;
+    q4x_arm_resolve(q4x_run_arm(t->run), p->node[i].name, 0, &lv);
+    q4x_lever_words(&lv, i == p->logits ? "logits" : k_ops[p->node[i].op].name, buf, size);
+}
+
+static int describe_node(q4x_tapset *t, int32_t i) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_node *n = &p->node[i];
+    q4x_dump_node *d = &t->node[i];
+    char words[160];
+    node_levers(t, i, words, sizeof words);
+    *d = (q4x_dump_node){.name = strdup(n->name),
+                         .op = strdup(k_ops[n->op].name),
+                         .layer = n->layer,
+                         .is_public = n->is_public,
+                         .is_ids = n->is_ids,
+                         .alias = n->op == K_OP_alias ? n->in[0] : -1,
+                         .nin = n->nin,
+                         .nst = n->nst,
+                         .heads = n->heads,
+                         .levers = strdup(words)};
+    d->in = malloc((size_t)(n->nin + 1) * sizeof *d->in);
+    d->st = malloc((size_t)(n->nst + 1) * sizeof *d->st);
+    if (!d->name || !d->op || !d->levers || !d->in || !d->st) return 1;
+    memcpy(d->in, n->in, (size_t)n->nin * sizeof *d->in);
+    d->nst = 0;
+    for (int32_t k = 0; k < n->nst; k++)
+        for (int32_t s = 0; s < t->nnodes - t->nplan; s++)
+            if (t->state[s] == n->st[k]) d->st[d->nst++] = t->nplan + s;
+    return 0;
+}
+
+static int describe_state(q4x_tapset *t, int32_t s) {
+    const q4x_state_desc *sd = &q4x_run_plan(t->run)->state[t->state[s]];
+    q4x_dump_node *d = &t->node[t->nplan + s];
+    *d = (q4x_dump_node){.name = strdup(sd->name),
+                         .op = strdup("state"),
+                         .layer = sd->layer,
+                         .is_state = 1,
+                         .is_ids = sd->is_ids,
+                         .alias = -1,
+                         .heads = sd->heads,
+                         .levers = strdup(""),
+                         .in = malloc(sizeof(int32_t)),
+                         .st = malloc(sizeof(int32_t))};
+    return !d->name || !d->op || !d->levers || !d->in || !d->st;
+}
+
+int q4x_tap_describe(q4x_tapset *t, q4x_err *err) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    int bad = 0;
+    t->nplan = t->nnodes = p->nnodes;
+    t->state = malloc((size_t)(p->nstates + 1) * sizeof *t->state);
+    t->node = calloc((size_t)(p->nnodes + p->nstates), sizeof *t->node);
+    t->tap = calloc((size_t)(p->nnodes + p->nstates), sizeof *t->tap);
+    if (!t->state || !t->node || !t->tap) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+    for (int32_t s = 0; s < p->nstates; s++)
+        if (!p->state[s].derived) t->state[t->nnodes++ - t->nplan] = s;
+    for (int32_t i = 0; i < t->nplan; i++) bad |= describe_node(t, i);
+    for (int32_t s = 0; s < t->nnodes - t->nplan; s++) bad |= describe_state(t, s);
+    return bad ? q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory") : 0;
+}
+
+void q4x_tap_undescribe(q4x_tapset *t) {
+    for (int32_t i = 0; t->node && i < t->nnodes; i++) {
+        free(t->node[i].name);
+        free(t->node[i].op);
+        free(t->node[i].in);
+        free(t->node[i].st);
+        free(t->node[i].levers);
+    }
+    free(t->node);
+    free(t->state);
+}
+
+static json_t *model_json(const q4x_net *n, const char hex[33]) {
+    const q4x_model *m = q4x_net_model(n);
+    json_t *shards = json_array();
+    for (int i = 0; i < q4x_model_nshards(m); i++) {
+        const q4x_shard *s = q4x_model_shard(m, i);
+        json_array_append_new(shards, json_pack("{s:s, s:I}", "path", s->path, "size", (json_int_t)s->size));
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:o}", "path", q4x_model_path(m), "arch", q4x_net_plan(n)->arch,
+                     "container", q4x_model_container(m) == Q4X_GGUF ? "gguf" : "hf", "fingerprint", hex, "nshards",
+                     q4x_model_nshards(m), "shards", shards);
+}
+
+/* Levers of the whole arm: value of each where no scope narrows it, then the scoped items as given. */
+static json_t *arm_json(const q4x_arm *a) {
+    json_t *levers = json_object(), *scoped = json_array();
+    k_levers lv;
+    q4x_arm whole = *a;
+    whole.nitems = 0;
+    for (int i = 0; i < a->nitems; i++)
+        if (!a->item[i].glob[0] && a->item[i].forward < 0) whole.item[whole.nitems++] = a->item[i];
+    q4x_arm_resolve(&whole, "", 0, &lv);
+    char buf[64];
+    for (int i = 0; i < q4x_nlevers; i++) {
+        const q4x_lever *l = &q4x_levers[i];
+        int32_t v = 0;
+        if (l->field == (size_t)-1) continue;
+        memcpy(&v, (const char *)&lv + l->field, sizeof v);
+        json_object_set_new(levers, l->name, json_string(q4x_lever_value(l, v, buf, sizeof buf)));
+    }
+    for (int i = 0; i < a->nitems; i++) {
+        const q4x_item *it = &a->item[i];
+        if (!it->glob[0]) continue;
+        const q4x_lever *l = &q4x_levers[it->lever];
+        char text[160], fwd[16] = "";
+        if (it->forward >= 0) snprintf(fwd, sizeof fwd, "#%d", it->forward);
+        snprintf(text, sizeof text, "%s=%s@%s%s", l->name, q4x_lever_value(l, it->value, buf, sizeof buf), it->glob,
+                 fwd);
+        json_array_append_new(scoped, json_string(text));
+    }
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "label", a->label, "device", a->cuda ? "cuda" : "cpu", "spec",
+                     a->spec, "profile", a->profile, "levers", levers, "scoped", scoped);
+}
+
+int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_err *err) {
+    static const char *const MODES[] = {"hash", "sketch", "full"};
+    char hex[33];
+    int rc = q4x_model_fingerprint(q4x_net_model(n), hex, err);
+    if (rc) return rc;
+    json_t *add =
+        json_pack("{s:i, s:i, s:s, s:[I, I], s:b, s:o, s:o, s:{s:i}}", "format", Q4X_DUMP_VERSION, "vocabulary_version",
+                  Q4X_VOCABULARY_VERSION, "mode", MODES[t->o.mode], "rows", (json_int_t)t->o.row0,
+                  (json_int_t)t->o.nrows, "bands", t->o.bands, "model", model_json(n, hex), "arm",
+                  arm_json(q4x_run_arm(t->run)), "qsa", "ratio", q4x_net_dims(n)->ratio);
+    if (!add || json_object_update(header, add)) rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the header");
+    json_decref(add);
+    return rc;
+}

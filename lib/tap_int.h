@@ -1,0 +1,44 @@
+/* tap_int.h: what the files of the tap set share. */
+#ifndef Q4X_TAP_INT_H
+#define Q4X_TAP_INT_H
+
+#include "lib/tap.h"
+
+/* One node (or state record) being watched. */
+typedef struct {
+    int32_t want;    /* statistics, sketch, full tensor; bits are kept of all */
+    int32_t pending; /* ids node: its record waits for the weights that belong to it */
+    q4x_bits *bits;  /* only while a forward has several tiles */
+    q4x_tapstat *stat;
+    q4x_tap rec; /* this forward's record */
+    double hard2, rms2;
+    char *full; /* rows so far, mode full */
+    size_t full_cap;
+    size_t sel_cap; /* rows of rec.sel's arrays */
+} q4x_tap_node;
+
+struct q4x_tapset {
+    q4x_run *run;
+    q4x_tap_opts o;
+    int32_t nplan;       /* nodes of the plan */
+    int32_t nnodes;      /* and the state records behind them */
+    q4x_dump_node *node; /* [nnodes] as recorded */
+    int32_t *state;      /* [nnodes - nplan] plan state of each state record */
+    q4x_tap_node *tap;   /* [nnodes] */
+    q4x_tapstat *stat;   /* shared by forwards of one tile */
+    q4x_dumpw *w;
+    q4x_hash prefix;
+    int32_t pos;
+};
+
+/* Set want on the chosen nodes. */
+int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err);
+/* Describe plan and states as dump nodes (t->node, t->state), levers included. */
+int q4x_tap_describe(q4x_tapset *t, q4x_err *err);
+void q4x_tap_undescribe(q4x_tapset *t);
+/* Fill in the header keys that model and arm know. */
+int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_err *err);
+/* The ids of a tile of a selection node, with the scores at the cut. */
+int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err);
+
+#endif

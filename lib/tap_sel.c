@@ -1,0 +1,56 @@
+/* tap_sel.c: what a tap keeps of a selection: ids in rank order, their weights, the scores on both sides of the cut. */
+#include "lib/tap_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int grow(q4x_tap_node *tn, int32_t rows, int32_t k) {
+    q4x_selection *s = &tn->rec.sel;
+    if ((size_t)rows * (size_t)k <= tn->sel_cap) return 0;
+    size_t n = (size_t)rows * (size_t)k;
+    int32_t *ids = realloc(s->ids, n * sizeof *ids);
+    if (ids) s->ids = ids;
+    float *weights = realloc(s->weights, n * sizeof *weights);
+    if (weights) s->weights = weights;
+    float *lo = realloc(s->lo, n * sizeof *lo), *hi; /* n >= rows */
+    if (lo) s->lo = lo;
+    hi = realloc(s->hi, n * sizeof *hi);
+    if (hi) s->hi = hi;
+    if (!ids || !weights || !lo || !hi) return 1;
+    tn->sel_cap = n;
+    return 0;
+}
+
+/* Smallest selected and largest rejected of n scores; NaN where there is none. */
+static void cut(const float *score, int32_t n, const int32_t *ids, int32_t k, float *lo, float *hi) {
+    *lo = *hi = NAN;
+    for (int32_t i = 0; i < n; i++) {
+        int in = 0;
+        for (int32_t j = 0; j < k && !in; j++) in = ids[j] == i;
+        float *side = in ? lo : hi;
+        if (isnan(*side) || (in ? score[i] < *side : score[i] > *side)) *side = score[i];
+    }
+}
+
+int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    q4x_tap_node *tn = &t->tap[ev->node];
+    q4x_selection *s = &tn->rec.sel;
+    const int32_t k = (int32_t)ev->cols;
+    if (grow(tn, ev->total, k)) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");
+    s->rows = ev->total;
+    s->k = k;
+    memcpy(s->ids + (int64_t)ev->row0 * k, ev->data, (size_t)ev->nrows * (size_t)k * sizeof(int32_t));
+    const float *score = ev->call->in[0];
+    const int64_t n = ev->call->in_cols[0];
+    const int blocks = p->node[ev->node].op == K_OP_idx_sel;
+    for (int32_t r = 0; r < ev->nrows; r++) {
+        int32_t row = ev->row0 + r;
+        int32_t visible = blocks ? (ev->call->pos0 + r + 1) / p->d.ratio : (int32_t)n;
+        if (visible > n) visible = (int32_t)n;
+        cut(score + r * n, visible, s->ids + (int64_t)row * k, k, &s->lo[row], &s->hi[row]);
+    }
+    tn->rec.has_sel = 1;
+    return 0;
+}

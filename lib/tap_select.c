@@ -1,0 +1,68 @@
+/* tap_select.c: which nodes a tap set keeps. */
+#include "lib/tap_int.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "0-3,47" into keep[layers]. */
+static int parse_layers(const char *list, int32_t layers, char *keep, q4x_err *err) {
+    for (const char *p = list;;) {
+        char *end;
+        long a = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : -1, b = a;
+        if (a >= 0 && *end == '-') b = isdigit((unsigned char)end[1]) ? strtol(end + 1, &end, 10) : -1;
+        if (a < 0 || b < a || (*end && *end != ','))
+            return q4x_fail(err, Q4X_E_ARG, "--layer '%s': expected numbers and ranges like 0-3,47", list);
+        if (b >= layers)
+            return q4x_fail(err, Q4X_E_ARG, "--layer '%s': layer %ld, expected 0 to %d", list, b, layers - 1);
+        for (long l = a; l <= b; l++) keep[l] = 1;
+        if (!*end) return 0;
+        p = end + 1;
+    }
+}
+
+static int always(const char *name) {
+    return !strcmp(name, "emb") || !strcmp(name, "wide") || !strcmp(name, "out") || !strcmp(name, "logits");
+}
+
+/* Mark the nodes that one glob of the list matches, within the kept layers. */
+static int apply_glob(const q4x_tapset *t, const char *glob, const char *layer_keep, q4x_err *err) {
+    int hits = 0;
+    for (int32_t i = 0; i < t->nnodes; i++) {
+        int32_t layer = t->node[i].layer;
+        if (!q4x_node_match(glob, t->node[i].name)) continue;
+        hits++;
+        if (layer < 0 || layer_keep[layer]) t->tap[i].want = 1;
+    }
+    if (hits) return 0;
+    return q4x_fail(err, Q4X_E_ARG, "--node '%s': matches no node; `q4x info MODEL --nodes` lists them", glob);
+}
+
+int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    int rc = 0;
+    char *keep = calloc((size_t)p->d.L + 1, 1), *globs = NULL;
+    if (!keep) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+    if (o->layers)
+        TRY(parse_layers(o->layers, p->d.L, keep, err));
+    else
+        memset(keep, 1, (size_t)p->d.L);
+    for (int32_t i = 0; i < t->nnodes; i++) {
+        int32_t layer = t->node[i].layer;
+        if (!o->nodes && t->node[i].is_public && (layer < 0 || keep[layer])) t->tap[i].want = 1;
+        if (always(t->node[i].name)) t->tap[i].want = 1;
+    }
+    if (o->nodes) {
+        globs = strdup(o->nodes);
+        if (!globs) {
+            rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+            goto done;
+        }
+        for (char *save, *g = strtok_r(globs, ",", &save); g; g = strtok_r(NULL, ",", &save))
+            TRY(apply_glob(t, g, keep, err));
+    }
+done:
+    free(keep);
+    free(globs);
+    return rc;
+}
