@@ -91,7 +91,7 @@ static int write_rec(q4x_tapset *t, int32_t node, q4x_err *err) {
     return q4x_dumpw_tap(t->w, &t->tap[node].rec, err);
 }
 
-static int finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_tap *rec = &tn->rec;
     const int whole = ev->nrows == ev->total;
@@ -109,7 +109,6 @@ static int finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *
         rec->has_full = 1;
         rec->full = tn->full;
     }
-    return 0;
 }
 
 /* Weights of a selection arrive: they go into the ids' record, which was waiting for them. */
@@ -139,7 +138,7 @@ static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     const int last = ev->row0 + ev->nrows == ev->total;
     if (n->weights_of && !last) return take_weights(t, ev, n->weights_of, err);
     if (!last) return 0;
-    if ((rc = finish(t, ev, n->is_ids, err))) return rc;
+    finish(t, ev, n->is_ids);
     if (n->is_ids && n->scores && has_weights(p, ev->node)) {
         t->tap[ev->node].pending = 1; /* the next node writes it */
         return 0;
