@@ -45,7 +45,7 @@ static void on_f32(void *ctx, const h_cmp *c) {
 }
 
 static void f32_case(const char *model, const char *golden, const char *arm, double big, int expect_good) {
-    char path[160], dir[160];
+    char path[200], dir[160];
     snprintf(dir, sizeof dir, "tests/golden/%s", model);
     snprintf(path, sizeof path, "%s/golden-%s.safetensors", dir, golden);
     h_golden *g = h_golden_open(path);
@@ -244,7 +244,7 @@ static void vocabulary(void **s) {
     const q4x_plan *p = q4x_net_plan(net);
     EXPECT("", GLOBAL)
     for (int l = 0; l < p->d.L; l++) {
-        char pre[8];
+        char pre[16];
         snprintf(pre, sizeof pre, "L%02d.", l);
         EXPECT(pre, EACH)
         if (l % 4 == 3) { EXPECT(pre, ATTN) } else { EXPECT(pre, GDN) }

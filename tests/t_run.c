@@ -305,6 +305,45 @@ static void llamacpp_ids(void **s) {
     else greedy_case("../shared/golden/gguf/demo-Q4_K_M.gguf", "../shared/golden/gguf/demo-Q4_K_M.llamacpp/ids.txt");
 }
 
+/* The trained model: five prompts in f32, the same five in bf16 (whose exact ties fall as a top-2 of the reference falls). */
+static void demo_ids(void **s) {
+    (void)s;
+    if (access("../shared/golden/demo/config.json", R_OK)) {
+        printf("  ../shared is not there: the five prompts of demo were not run\n");
+        skip();
+    }
+    q4x_net *net = h_net("../shared/golden/demo");
+    json_t *list = json_load_file("tests/golden/demo-golden.json", 0, NULL);
+    assert_int_equal(json_array_size(list), 10);
+    int equal[2] = {0, 0};
+    double worst = 0;
+    for (size_t i = 0; i < 10; i++) {
+        json_t *c = json_array_get(list, i), *ids = json_object_get(c, "prompt_ids"), *want = json_object_get(c, "greedy");
+        int bf16 = strstr(json_string_value(json_object_get(c, "dtype")), "bfloat16") != NULL;
+        q4x_arm arm;
+        q4x_err err = {0};
+        q4x_run *r;
+        assert_int_equal(q4x_arm_parse(bf16 ? "cpu:as=hf-bf16" : "cpu:as=hf-f32,rope.freq=bf16", &arm, &err), 0);
+        if (q4x_run_new(net, &arm, 64, 0, &r, &err)) fail_msg("%s", err.msg);
+        int32_t prompt[32], n = (int32_t)json_array_size(ids), id = 0, top[2];
+        float val[2];
+        for (int32_t k = 0; k < n; k++) prompt[k] = (int32_t)json_integer_value(json_array_get(ids, (size_t)k));
+        for (size_t k = 0; k < 24; k++) {
+            if (q4x_run_forward(r, k ? &id : prompt, k ? 1 : n, 0, &err)) fail_msg("%s", err.msg);
+            equal[bf16] += q4x_run_choose(r, top, val) == json_integer_value(json_array_get(want, k));
+            id = (int32_t)json_integer_value(json_array_get(want, k)); /* forced: every step counts */
+            double margin = json_number_value(json_array_get(json_object_get(c, "margin"), k));
+            if (!bf16 && !(fabs((double)(val[0] - val[1]) - margin) <= worst)) worst = fabs((double)(val[0] - val[1]) - margin);
+        }
+        q4x_run_free(r);
+    }
+    printf("  demo: f32 %d of 120 ids equal, margins within %.1e of the printed ones; bf16 %d of 120\n", equal[0], worst, equal[1]);
+    assert_int_equal(equal[0], 120);
+    assert_true(worst <= 2e-4);
+    json_decref(list);
+    q4x_net_close(net);
+}
+
 /* The GGUF and the HF form of micro-a: V heads lie in another order, nothing else differs but f32 noise of exp(A_log). */
 static void gguf_equals_hf(void **s) {
     (void)s;
@@ -348,7 +387,7 @@ static void gguf_equals_hf(void **s) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nulls),      cmocka_unit_test(prefill_is_decode), cmocka_unit_test(levers_alive_and_local),
-        cmocka_unit_test(refusals),   cmocka_unit_test(dead_run),          cmocka_unit_test(llamacpp_ids),
+        cmocka_unit_test(refusals),   cmocka_unit_test(dead_run),          cmocka_unit_test(llamacpp_ids), cmocka_unit_test(demo_ids),
         cmocka_unit_test(gguf_equals_hf),
     };
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);
