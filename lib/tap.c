@@ -121,12 +121,6 @@ static int take_weights(q4x_tapset *t, const q4x_node_event *ev, int32_t ids, q4
     return write_rec(t, ids, err);
 }
 
-static int has_weights(const q4x_plan *p, int32_t ids) {
-    for (int32_t i = ids + 1; i < p->nnodes && i <= ids + 2; i++)
-        if (p->node[i].weights_of == ids) return 1;
-    return 0;
-}
-
 static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     q4x_tapset *t = ctx;
     const q4x_plan *p = q4x_run_plan(t->run);
@@ -134,12 +128,12 @@ static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     int rc;
     if (ev->row0 == 0 && (rc = begin(t, ev, n->is_ids, err))) return rc;
     if ((rc = add_tile(t, ev, n->is_ids, err))) return rc;
-    if (n->is_ids && n->scores && (rc = q4x_tap_selection(t, ev, err))) return rc;
+    if (n->is_ids && (rc = q4x_tap_selection(t, ev, err))) return rc;
     const int last = ev->row0 + ev->nrows == ev->total;
     if (n->weights_of && !last) return take_weights(t, ev, n->weights_of, err);
     if (!last) return 0;
     finish(t, ev, n->is_ids);
-    if (n->is_ids && n->scores && has_weights(p, ev->node)) {
+    if (n->is_ids && n->scores && q4x_tap_has_weights(p, ev->node)) {
         t->tap[ev->node].pending = 1; /* the next node writes it */
         return 0;
     }

@@ -38,7 +38,9 @@ int q4x_tap_describe(q4x_tapset *t, q4x_err *err);
 void q4x_tap_undescribe(q4x_tapset *t);
 /* Fill in the header keys that model and arm know. */
 int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_err *err);
-/* The ids of a tile of a selection node, with the scores at the cut. */
+/* 1 when a node behind this one holds the weights of its ids. */
+int q4x_tap_has_weights(const q4x_plan *p, int32_t ids);
+/* The ids of a tile of an ids node; of a selection also the scores at the cut. */
 int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err);
 
 #endif

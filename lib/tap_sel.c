@@ -5,19 +5,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int grow(q4x_tap_node *tn, int32_t rows, int32_t k) {
+/* Room for `rows` rows of k ids and what goes with them. */
+static int grow(q4x_tap_node *tn, int32_t rows, int32_t k, int weights, int cuts) {
     q4x_selection *s = &tn->rec.sel;
-    if ((size_t)rows * (size_t)k <= tn->sel_cap) return 0;
-    size_t n = (size_t)rows * (size_t)k;
-    int32_t *ids = realloc(s->ids, n * sizeof *ids);
-    if (ids) s->ids = ids;
-    float *weights = realloc(s->weights, n * sizeof *weights);
-    if (weights) s->weights = weights;
-    float *lo = realloc(s->lo, n * sizeof *lo), *hi; /* n >= rows */
-    if (lo) s->lo = lo;
-    hi = realloc(s->hi, n * sizeof *hi);
-    if (hi) s->hi = hi;
-    if (!ids || !weights || !lo || !hi) return 1;
+    const size_t n = (size_t)rows * (size_t)k;
+    if (n <= tn->sel_cap) return 0;
+    void *p = realloc(s->ids, n * sizeof *s->ids);
+    if (!p) return 1;
+    s->ids = p;
+    if (weights) {
+        if (!(p = realloc(s->weights, n * sizeof *s->weights))) return 1;
+        s->weights = p;
+    }
+    if (cuts) { /* n >= rows */
+        if (!(p = realloc(s->lo, n * sizeof *s->lo))) return 1;
+        s->lo = p;
+        if (!(p = realloc(s->hi, n * sizeof *s->hi))) return 1;
+        s->hi = p;
+    }
     tn->sel_cap = n;
     return 0;
 }
@@ -33,15 +38,24 @@ static void cut(const float *score, int32_t n, const int32_t *ids, int32_t k, fl
     }
 }
 
+int q4x_tap_has_weights(const q4x_plan *p, int32_t ids) {
+    for (int32_t i = ids + 1; i < p->nnodes && i <= ids + 2; i++)
+        if (p->node[i].weights_of == ids) return 1;
+    return 0;
+}
+
 int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_selection *s = &tn->rec.sel;
     const int32_t k = (int32_t)ev->cols;
-    if (grow(tn, ev->total, k)) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");
+    const int cuts = p->node[ev->node].scores != 0;
+    if (grow(tn, ev->total, k, q4x_tap_has_weights(p, ev->node), cuts)) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");
     s->rows = ev->total;
     s->k = k;
     memcpy(s->ids + (int64_t)ev->row0 * k, ev->data, (size_t)ev->nrows * (size_t)k * sizeof(int32_t));
+    tn->rec.has_sel = 1;
+    if (!cuts) return 0;
     const float *score = ev->call->in[0];
     const int64_t n = ev->call->in_cols[0];
     const int blocks = p->node[ev->node].op == K_OP_idx_sel;
@@ -51,6 +65,5 @@ int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
         if (visible > n) visible = (int32_t)n;
         cut(score + r * n, visible, s->ids + (int64_t)row * k, k, &s->lo[row], &s->hi[row]);
     }
-    tn->rec.has_sel = 1;
     return 0;
 }

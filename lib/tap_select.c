@@ -21,8 +21,15 @@ static int parse_layers(const char *list, int32_t layers, char *keep, q4x_err *e
     }
 }
 
-static int always(const char *name) {
-    return !strcmp(name, "emb") || !strcmp(name, "wide") || !strcmp(name, "out") || !strcmp(name, "logits");
+/* Kept whatever is chosen: the ends of the model, and the nodes that read nothing but ids. The latter are where two arms
+ * have equal inputs in every comparable forward, so what is added there is what all that follows inherits. */
+static int always(const q4x_plan *p, int32_t i) {
+    const q4x_node *n = &p->node[i];
+    if (!strcmp(n->name, "emb") || !strcmp(n->name, "wide") || !strcmp(n->name, "out") || i == p->logits) return 1;
+    if (n->is_ids) return 0;
+    for (int32_t k = 0; k < n->nin; k++)
+        if (n->in[k] != Q4X_IN_IDS && !p->node[n->in[k]].is_ids) return 0;
+    return 1;
 }
 
 /* Mark the nodes that one glob of the list matches, within the kept layers. */
@@ -50,7 +57,7 @@ int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
     for (int32_t i = 0; i < t->nnodes; i++) {
         int32_t layer = t->node[i].layer;
         if (!o->nodes && t->node[i].is_public && (layer < 0 || keep[layer])) t->tap[i].want = 1;
-        if (always(t->node[i].name)) t->tap[i].want = 1;
+        if (i < p->nnodes && always(p, i)) t->tap[i].want = 1;
     }
     if (o->nodes) {
         globs = strdup(o->nodes);
