@@ -1,0 +1,70 @@
+#include "kernels/hc.h"
+
+#include "kernels/elem.h"
+
+/* Stream by stream over a row that stays in the nearest cache: plain vector loops whatever N is, and for each column
+ * the chain of k_hc_mix1. */
+K_INLINE void mix_row(const float *restrict m, const float *restrict xn, float *restrict y, int64_t D, int32_t N,
+                      int32_t act) {
+    for (int64_t i = 0; i < D; i++) y[i] = k_rd(m[i] * xn[i], act);
+    for (int32_t s = 1; s < N; s++) {
+        const float *ms = m + s * D, *xs = xn + s * D;
+        for (int64_t i = 0; i < D; i++) y[i] = y[i] + k_rd(ms[i] * xs[i], act);
+    }
+    for (int64_t i = 0; i < D; i++) y[i] = k_rd(y[i] / (float)N, act);
+}
+
+void hc_mix_cpu(const k_call *c) {
+    int64_t D = c->cols, W = c->in_cols[0];
+    int32_t N = (int32_t)(W / D);
+#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T *W))
+    for (int64_t t = 0; t < c->T; t++)
+        K_BY_ACT(c->lv->act, mix_row, c->in[0] + t * W, c->in[1] + t * W, c->out + t * D, D, N);
+}
+
+K_INLINE void add_stream(const float *restrict h, const float *restrict y, float inj, float *restrict out, int64_t D,
+                         int32_t act) {
+    for (int64_t i = 0; i < D; i++) out[i] = k_hc_add1(h[i], y[i], inj, act);
+}
+
+void hc_add_cpu(const k_call *c) {
+    int64_t W = c->cols, D = c->in_cols[1], N = c->in_cols[2];
+#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T *W))
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t s = 0; s < N; s++)
+            K_BY_ACT(c->lv->act, add_stream, c->in[0] + t * W + s * D, c->in[1] + t * D, c->in[2][t * N + s],
+                     c->out + t * W + s * D, D);
+}
+
+/* ---- bands ---- */
+
+/* Per column: each product stored (and N - 1 sums and a quotient in f32 of at most sum|p|), / N; the last store. */
+void hc_mix_band(const k_call *c, k_band *add) {
+    int64_t D = c->cols, W = c->in_cols[0], N = W / D;
+    double store = k_store_hard(c->lv->act), store2 = k_store_rms2(c->lv->act), n = (double)N;
+    for (int64_t k = 0; k < c->T * D; k++) {
+        const float *m = c->in[0] + k / D * W + k % D, *x = c->in[1] + k / D * W + k % D;
+        double sum = 0.0, sum2 = 0.0, y = fabs((double)c->out[k]);
+        for (int64_t s = 0; s < N; s++) {
+            double p = fabs((double)m[s * D] * (double)x[s * D]);
+            sum += p;
+            sum2 += p * p;
+        }
+        double hard = (store + (n + 1.0) * K_STEP_HARD) * sum / n + store * y;
+        hard *= 1.0 + 2.0 * store + 0x1p-18;
+        add->hard2 += hard * hard;
+        add->rms2 += (store2 + (n + 1.0) * K_STEP_RMS2) * sum2 / (n * n) + store2 * y * y;
+    }
+}
+
+void hc_add_band(const k_call *c, k_band *add) {
+    int64_t W = c->cols, D = c->in_cols[1], N = c->in_cols[2];
+    double h = k_store_hard(c->lv->act) + K_STEP_HARD, r2 = k_store_rms2(c->lv->act) + K_STEP_RMS2;
+    for (int64_t k = 0; k < c->T * W; k++) {
+        int64_t t = k / W, s = k % W / D;
+        double p = fabs((double)c->in[1][t * D + k % D] * (double)c->in[2][t * N + s]), y = fabs((double)c->out[k]);
+        double hard = h * (p + y) * (1.0 + 2.0 * h);
+        add->hard2 += hard * hard;
+        add->rms2 += r2 * (p * p + y * y);
+    }
+}

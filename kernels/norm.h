@@ -1,0 +1,54 @@
+/* norm.h: root-mean-square norms. ORDERED.
+ *
+ * order    the sum of squares of a group is lanes32 with fmaf (reduce.h); everything after it is elementwise
+ * rounds   as written; sum, mean, root and quotient are f32, one rounding each: r = 1 / sqrtf(sum / G + eps)
+ * fma      in the sum only
+ * special  NaN or inf in a group makes the group NaN (inf: x r = inf 0); a group of zeros gives signed zeros
+ * bound    <op>_band: sum of squares k u (k = ceil(G/32) + 5), halved by the root, five steps, the stores
+ * levers   act
+ * out never overlaps an input; groups are independent, so tiles and threads cannot change a bit.
+ *
+ *   rmsnorm   spec 0.2 (rms1p). in[0]; group g of G columns reads input columns off + g stride .., writes out columns
+ *             g G ..; par[0] gamma with 1+w folded: as wide as out (per 1) or one group shared by all (per 0);
+ *             eps = d->eps. out = rd((x r) gamma)
+ *   l2norm    spec 4.2. in[0] columns off .. off+cols in groups of G. out = x / sqrt(sum + 1e-6), f32 whatever act
+ *   gdn_norm  spec 4.5. in[0] core (stored already), in[1] z [T,cols]; groups of G = dv; par[0] gnorm [G] (no 1+);
+ *             n = rd(o r); n = rd(gnorm n); out = rd(n f(z)), f = d->gate_silu ? silu : sig, not rounded itself
+ */
+#ifndef K_NORM_H
+#define K_NORM_H
+
+#include "kernels/arith.h"
+#include "kernels/k.h"
+#include "kernels/round.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+K_HD float k_rms_r(float sumsq, int64_t n, float eps) {
+    return k_rsqrt(sumsq / (float)n + eps);
+}
+K_HD float k_l2_r(float sumsq) {
+    return k_rsqrt(sumsq + 1e-6f);
+}
+K_HD float k_rmsnorm1(float x, float r, float gamma, int32_t act) {
+    return k_rd((x * r) * gamma, act);
+}
+K_HD float k_gdn_norm1(float o, float r, float gamma, float z, int32_t silu, int32_t act) {
+    float n = k_rd(gamma * k_rd(o * r, act), act);
+    return k_rd(n * (silu ? k_silu(z) : k_sigmoid(z)), act);
+}
+
+void rmsnorm_cpu(const k_call *c);
+void l2norm_cpu(const k_call *c);
+void gdn_norm_cpu(const k_call *c);
+
+void rmsnorm_band(const k_call *c, k_band *add);  /* 1 store */
+void l2norm_band(const k_call *c, k_band *add);   /* no store */
+void gdn_norm_band(const k_call *c, k_band *add); /* 3 stores */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
