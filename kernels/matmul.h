@@ -1,0 +1,70 @@
+/* matmul.h: op `matmul`: every projection of the forward, router and logits included.
+ *
+ * computes  y[t][o] = sum_i w[o][i] x[t][i] with the decoded weight; then the epilogue
+ *             NONE   rd(y)                        RAW    y
+ *             HCDOWN rd(silu(rd(rd(y) / N)))      HCINJ  2 rd(sigmoid(rd(rd(y) / N)))
+ * inputs    in[0] x [T,K] f32; w[0] [O,K] any stored type; d->N; scratch: k_matmul_scratch(K) a thread (tile.h; less is
+ *           slower, not different)
+ * outputs   out [T,O] f32
+ * class     ORDERED
+ * order     lanes32 (reduce.h) over i, of the decoded row; one output's order knows nothing of T, tiles or threads
+ * rounds    weights as their type decodes (quant.h); each fmaf; each add of the fold; then the rd's above in that
+ * order, the division by N, silu and sigmoid as arith.h states them; 2 x is exact fma       one per element special NaN
+ * and infinities propagate; -0 in y only from a chain that ends in it (accumulators start at +0); K = 0 gives +0 bound
+ * band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4 levers    act engines   the f32 dot of
+ * dequantised weights, as no engine sums it: each has its own order. HF in f32 differs by order alone; ggml quantises x
+ * first (gguf-quants.md 4)
+ */
+#ifndef K_MATMUL_H
+#define K_MATMUL_H
+
+#include "kernels/arith.h"
+#include "kernels/round.h"
+#include "kernels/tile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The store of one product. */
+K_HD float k_epilogue_of(float y, int32_t epi, int32_t N, int32_t act) {
+    if (epi == K_EPI_RAW) return y;
+    float v = k_rd(y, act);
+    if (epi == K_EPI_NONE) return v;
+    v = k_rd(v / (float)N, act);
+    if (epi == K_EPI_HCDOWN) return k_rd(k_silu(v), act);
+    return 2.0f * k_rd(k_sigmoid(v), act);
+}
+
+/* Floats of scratch a thread should bring (k_tile_scratch_upto covers all shorter rows too). */
+K_HD int64_t k_matmul_scratch(int64_t K) {
+    return k_tile_scratch(K);
+}
+
+void matmul_cpu(const k_call *c);
+
+/* Band of the call (design.md 2, "band"; band.h), from its operands and, for y, its output: c->out as the op left it
+ * (NONE, RAW), or the products made again (HC). With q = the sum over all outputs of (w x)^2, from the weight's column
+ * energies, y2 of y^2, v2 of the stored v^2, m = ceil(K/32), d = 5:
+ *   dot    hard gamma(m + d) sqrt(K q), since sum |w x| <= sqrt(K sum (w x)^2); rms^2 = 0.18 u^2 ((m/2 + d) q +
+ *          (m/96 + 2) y2)
+ *   store  hard 2^-8 sqrt(v2), rms 0.737 2^-8 / sqrt(3) sqrt(v2) for each rd under act = bf16
+ *   HC     what came so far passes with the epilogue's slope (hard: its largest, rms: its mean square over the
+ * outputs); the division by an N that is no power of two, its rd, and 2.5 ulp of silu and sigmoid are added Costs about
+ * a product with one column (HC: the products again). The same bits whatever the threads. */
+void matmul_band(const k_call *c, k_band *add);
+
+/* The share of dots that were stored as they are (round = 0) or through rd under act. */
+void k_dots_band(double q, double y2, int64_t K, int32_t act, int round, k_band *add);
+
+/* Bands are summed in this many fixed parts, so that threads cannot change a bit. Part b of n: from b's to b + 1's. */
+enum { K_BAND_PARTS = 64 };
+K_HD int64_t k_band_part(int64_t n, int64_t b, int64_t unit) {
+    int64_t at = (n + unit - 1) / unit * b / K_BAND_PARTS * unit;
+    return at < n ? at : n;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,90 @@
+#include "kernels/moe.h"
+
+#include "kernels/arith.h"
+#include "kernels/par.h"
+#include "kernels/reduce.h"
+#include "kernels/topk.h"
+
+/* e[i] = exp(logit_i - largest); the lanes32 sum of e is returned. */
+static float softmax_terms(const float *logit, int64_t E, float *e) {
+    float most = -INFINITY;
+    for (int64_t i = 0; i < E; i++) most = logit[i] > most ? logit[i] : most;
+    for (int64_t i = 0; i < E; i++) e[i] = k_exp(logit[i] - most);
+    return k_lanes32_sum(e, E);
+}
+
+static int worth(const k_call *c, int64_t per_token) {
+    return c->T * per_token >= K_PAR_MIN;
+}
+
+void moe_ids_cpu(const k_call *c) {
+    int64_t E = c->in_cols[0];
+    int work = worth(c, 16 * E);
+    (void)work;
+#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
+    for (int32_t t = 0; t < c->T; t++) {
+        float *p = k_slice(c), sum = softmax_terms(c->in[0] + t * E, E, p);
+        for (int64_t i = 0; i < E; i++) p[i] = p[i] / sum;
+        k_topk(p, (int32_t)E, (int32_t)c->cols, c->lv->tie, c->out_i + t * c->cols, p + E);
+    }
+}
+
+void moe_weights_cpu(const k_call *c) {
+    int64_t E = c->in_cols[0], K = c->cols;
+    int32_t act = c->lv->act;
+    int work = worth(c, 16 * E);
+    (void)work;
+#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
+    for (int32_t t = 0; t < c->T; t++) {
+        const int32_t *id = c->in_i[1] + t * K;
+        float *e = k_slice(c), *w = c->out + t * K, sum = softmax_terms(c->in[0] + t * E, E, e), kept = 0;
+        for (int64_t k = 0; k < K; k++) w[k] = id[k] >= 0 && id[k] < E ? e[id[k]] / sum : NAN;
+        for (int64_t k = 0; k < K; k++) kept += w[k];
+        for (int64_t k = 0; k < K; k++) w[k] = k_rd(c->d->renorm ? w[k] / kept : w[k], act);
+    }
+}
+
+typedef int32_t __attribute__((may_alias)) list_i32;
+
+/* Slots in the order in which they are added: rank order, or ascending id. */
+static void slot_order(const int32_t *ids, int64_t K, int32_t combine, list_i32 *order) {
+    for (int64_t k = 0; k < K; k++) {
+        int64_t i = k;
+        if (combine == K_COMBINE_EXPERTS)
+            for (; i > 0 && ids[order[i - 1]] > ids[k]; i--) order[i] = order[i - 1];
+        order[i] = (int32_t)k;
+    }
+}
+
+void moe_routed_cpu(const k_call *c) {
+    int64_t K = c->in_cols[1], D = c->cols;
+    int32_t act = c->lv->act, combine = c->lv->combine, each = combine == K_COMBINE_EXPERTS ? act : K_ACT_F32;
+    int work = worth(c, K * D);
+    (void)work;
+#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
+    for (int32_t t = 0; t < c->T; t++) {
+        const float *down = c->in[0] + t * K * D, *weight = c->in[1] + t * K;
+        float *y = c->out + t * D;
+        list_i32 *order = (list_i32 *)k_slice(c);
+        slot_order(c->in_i[2] + t * K, K, combine, order);
+        for (int64_t i = 0; i < D; i++) y[i] = 0;
+        for (int64_t k = 0; k < K; k++) {
+            const float *d = down + order[k] * D, w = weight[order[k]];
+            for (int64_t i = 0; i < D; i++) y[i] = k_rd(y[i] + k_rd(d[i] * w, act), each);
+        }
+        for (int64_t i = 0; i < D; i++) y[i] = k_rd(y[i], act);
+    }
+}
+
+void moe_out_cpu(const k_call *c) {
+    int64_t D = c->cols;
+    int32_t act = c->lv->act;
+    int work = worth(c, D);
+    (void)work;
+#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
+    for (int32_t t = 0; t < c->T; t++) {
+        const float *routed = c->in[0] + t * D, *shared = c->in[1] + t * D;
+        float g = k_rd(k_sigmoid(c->in[2][t]), act), *y = c->out + t * D;
+        for (int64_t i = 0; i < D; i++) y[i] = k_rd(routed[i] + k_rd(g * shared[i], act), act);
+    }
+}

@@ -1,0 +1,56 @@
+/* moe.h: the mixture of experts (qwen4_exp.md 6): moe_ids moe_weights moe_expert moe_routed moe_out.
+ *
+ * computes  moe_ids      the K best of p = softmax(logits[t]) in rank order (topk.h, lever topk.tie)
+ *           moe_weights  renorm: rd(p_k / sum_k p_k), the sum in rank order; else rd(p_k)
+ *           moe_expert   out[t][k] = rd(w[ids[t][k]] x), x the token's row (per = 0) or the slot's own (per = 1)
+ *           moe_routed   c_k = rd(down_k * weight_k); slots: rd(+0 + c_0 + c_1 ..); experts: acc = +0, in ascending
+ *                        expert id acc = rd(acc + c)
+ *           moe_out      rd(routed + rd(rd(sigmoid(sgate)) * shared))
+ * inputs    moe_ids      in[0] logits [T,E]; K = cols; scratch 3 E a thread
+ *           moe_weights  in[0] logits [T,E], in_i[1] ids [T,K]; d->renorm; scratch E a thread
+ *           moe_expert   in[0] x [T,Kin] or [T,K*Kin], in_i[1] ids [T,K], w[0] array of nw[0] = E experts [O,Kin];
+ *                        scratch k_moe_expert_scratch
+ *           moe_routed   in[0] down [T,K*D], in[1] weights [T,K], in_i[2] ids [T,K]; scratch K a thread
+ *           moe_out      in[0] routed [T,D], in[1] shared [T,D], in[2] sgate logit [T,1]
+ * outputs   ids [T,K] i32; weights [T,K]; [T,K*O]; [T,D]; [T,D]
+ * class     ORDERED; moe_out EXACT
+ * order     softmax: largest logit, k_exp(l - max), sum lanes32 by expert index, e / sum. Dots: lanes32. Sums over
+ * slots serial, as above. A slot's bits know nothing of the other tokens: grouping by expert is a schedule only rounds
+ * f32 each step; rd where written fma       in the dots only special   a NaN logit makes every p NaN, all tie then; an
+ * id outside 0..E-1 gives NaN in its slot (ids are ours; a graft cannot read past the file); K = 0 gives +0 bound bands
+ * below; of ids none: a selection is judged by its margin levers    act, topk.tie (moe_ids), moe.combine (moe_routed)
+ * engines   HF eager: experts, tie torch; HF grouped_mm, vLLM: slots
+ */
+#ifndef K_MOE_H
+#define K_MOE_H
+
+#include "kernels/k.h"
+#include "kernels/tile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Floats of scratch a thread should bring to moe_expert: lists of slots by expert, then k_tile_scratch. At least the
+ * lists are needed: E + 1 + 2 T K. */
+K_HD int64_t k_moe_expert_scratch(int64_t T, int64_t K, int64_t E, int64_t Kin) {
+    return E + 1 + 2 * T * K + k_tile_scratch(Kin);
+}
+
+void moe_ids_cpu(const k_call *c);
+void moe_weights_cpu(const k_call *c);
+void moe_expert_cpu(const k_call *c);
+void moe_routed_cpu(const k_call *c);
+void moe_out_cpu(const k_call *c);
+
+/* Bands from operands; moe_expert as matmul_band (of c->out as the op left it, with its scratch). moe_weights: each
+ * exponential's error is that of its argument's rounding, u (max - l), and 0.90 ulp; sums, divisions, the store. */
+void moe_weights_band(const k_call *c, k_band *add);
+void moe_expert_band(const k_call *c, k_band *add);
+void moe_routed_band(const k_call *c, k_band *add);
+void moe_out_band(const k_call *c, k_band *add);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,104 @@
+/* moe_expert.c: products with the chosen experts, one decoding of a row for all tokens that chose its expert. */
+#include "kernels/matmul.h"
+#include "kernels/moe.h"
+#include "kernels/par.h"
+
+/* Lists live in float scratch. */
+typedef int32_t __attribute__((may_alias)) list_i32;
+
+typedef struct {
+    list_i32 *first; /* [E+1] slots of expert e: slot[first[e]] .. slot[first[e+1]-1] */
+    list_i32 *slot;  /* [T*K] ascending within an expert */
+    list_i32 *used;  /* [nused] experts with slots, ascending */
+    int32_t nused;
+} groups;
+
+static int64_t lists_size(int64_t slots, int64_t E) {
+    return E + 1 + 2 * slots;
+}
+
+static groups group(const int32_t *ids, int64_t slots, int32_t E, float *scratch) {
+    groups g = {.first = (list_i32 *)scratch};
+    g.slot = g.first + E + 1;
+    g.used = g.slot + slots;
+    for (int32_t e = 0; e <= E; e++) g.first[e] = 0;
+    for (int64_t s = 0; s < slots; s++)
+        if (ids[s] >= 0 && ids[s] < E) g.first[ids[s] + 1]++;
+    for (int32_t e = 0; e < E; e++) {
+        if (g.first[e + 1]) g.used[g.nused++] = e;
+        g.first[e + 1] += g.first[e];
+    }
+    /* filling moves first[e] to the end of e's slots, which is where e + 1 begins */
+    for (int64_t s = 0; s < slots; s++)
+        if (ids[s] >= 0 && ids[s] < E) g.slot[g.first[ids[s]]++] = (int32_t)s;
+    for (int32_t e = E; e > 0; e--) g.first[e] = g.first[e - 1];
+    g.first[0] = 0;
+    return g;
+}
+
+/* Rows r0 .. r1-1 of one expert for its slots. */
+static void expert_rows(const k_call *c, const groups *g, int32_t e, k_panel p, int64_t r0, int64_t r1) {
+    int64_t head = lists_size((int64_t)c->T * c->in_cols[1], c->nw[0]);
+    p.slot = g->slot + g->first[e];
+    p.n = g->first[e + 1] - g->first[e];
+    k_panel_rows(&p, &c->w[0][e], r0, r1, k_slice(c) + head, c->scratch_n - head);
+    if (c->lv->act != K_ACT_BF16) return;
+    for (int32_t j = 0; j < p.n; j++) {
+        float *y = p.out + p.slot[j] * p.O;
+        for (int64_t o = r0; o < r1; o++) y[o] = k_round_bf16(y[o]);
+    }
+}
+
+/* The call's columns: one a slot, or one a token that its slots share. */
+static k_panel panel(const k_call *c) {
+    int32_t K = (int32_t)c->in_cols[1];
+    k_panel p = {.x = c->in[0], .div = c->per || K == 0 ? 1 : K, .out = c->out};
+    p.K = c->per && K > 0 ? c->in_cols[0] / K : c->in_cols[0];
+    p.O = K > 0 ? c->cols / K : 0;
+    return p;
+}
+
+void moe_expert_cpu(const k_call *c) {
+    int64_t slots = (int64_t)c->T * c->in_cols[1];
+    k_panel p = panel(c);
+    const int32_t *ids = c->in_i[1];
+    groups g = group(ids, slots, c->nw[0], c->scratch);
+    for (int64_t s = 0; s < slots; s++)
+        if (ids[s] < 0 || ids[s] >= c->nw[0])
+            for (int64_t o = 0; o < p.O; o++) c->out[s * p.O + o] = NAN;
+    int64_t step = k_tile_rows(p.K), share = ((p.O + c->nth - 1) / c->nth + K_TILE_R - 1) / K_TILE_R * K_TILE_R;
+    if (share < step && share > 0) step = share;
+    int64_t blocks = (p.O + step - 1) / step;
+    int work = slots * p.K * p.O >= 3 * (int64_t)K_PAR_MIN;
+    (void)work;
+    /* an expert's row blocks go to different threads: experts differ in tokens, their rows do not */
+#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
+    for (int64_t i = 0; i < blocks * g.nused; i++) {
+        int64_t r0 = i / g.nused * step, r1 = r0 + step < p.O ? r0 + step : p.O;
+        expert_rows(c, &g, g.used[i % g.nused], p, r0, r1);
+    }
+}
+
+void moe_expert_band(const k_call *c, k_band *add) {
+    int64_t slots = (int64_t)c->T * c->in_cols[1];
+    k_panel all = panel(c);
+    const int32_t *ids = c->in_i[1];
+    groups g = group(ids, slots, c->nw[0], c->scratch);
+    double part[K_BAND_PARTS], out[K_BAND_PARTS], q = 0, y2 = 0;
+#pragma omp parallel for schedule(static) num_threads(c->nth)
+    for (int b = 0; b < K_BAND_PARTS; b++) {
+        part[b] = out[b] = 0;
+        for (int32_t i = 0; i < g.nused; i++) {
+            int32_t e = g.used[i];
+            k_panel p = all;
+            p.slot = g.slot + g.first[e];
+            p.n = g.first[e + 1] - g.first[e];
+            part[b] += k_panel_energy(&p, &c->w[0][e], k_band_part(p.K, b, 256), k_band_part(p.K, b + 1, 256));
+        }
+        for (int64_t s = k_band_part(slots, b, 1); s < k_band_part(slots, b + 1, 1); s++)
+            for (int64_t o = 0; ids[s] >= 0 && ids[s] < c->nw[0] && o < all.O; o++)
+                out[b] += (double)c->out[s * all.O + o] * (double)c->out[s * all.O + o];
+    }
+    for (int b = 0; b < K_BAND_PARTS; b++) q += part[b], y2 += out[b];
+    k_dots_band(q, y2, all.K, c->lv->act, 1, add);
+}
