@@ -30,7 +30,11 @@ typedef struct {
  * become '?', so that hostile names cannot drive a terminal. */
 int q4x_fail_at(q4x_err *err, const char *file, int line, int code, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
+#ifdef __clang_analyzer__ /* it must see that a failure's code is not 0 */
+#define q4x_fail(err, code, ...) (q4x_fail_at(err, __FILE__, __LINE__, code, __VA_ARGS__), (code))
+#else
 #define q4x_fail(err, code, ...) q4x_fail_at(err, __FILE__, __LINE__, code, __VA_ARGS__)
+#endif
 
 /* Put "prefix: " before a message that is already there. */
 void q4x_err_prefix(q4x_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -40,7 +40,7 @@ int q4x_model_open(const char *path, q4x_model **ret, q4x_err *err);
 void q4x_model_close(q4x_model *m); /* NULL is fine */
 
 q4x_container q4x_model_container(const q4x_model *m);
-const char *q4x_model_arch(const q4x_model *m);  /* general.architecture, or config.json's model_type */
+const char *q4x_model_arch(const q4x_model *m);  /* general.architecture or config.json's model_type; "": none */
 const char *q4x_model_path(const q4x_model *m);  /* as given */
 int q4x_model_nshards(const q4x_model *m);
 const q4x_shard *q4x_model_shard(const q4x_model *m, int i);
