@@ -1,0 +1,60 @@
+/* rope.h: rotary positions on the first d->rot dims of every head (NeoX halves). EXACT.
+ *
+ * rope
+ *   computes  for the pair (i, i + rot/2), i < rot/2, of a head, at position p = pos0 + t:
+ *             x'[i] = x[i] c_i - x[i+rot/2] s_i,  x'[i+rot/2] = x[i+rot/2] c_i + x[i] s_i; other dims are copied
+ *   inputs    in[0] [T, heads * G], G = c->G; par[0] freq [rot/2]
+ *   outputs   out as in[0]; st[0], when there is one, gets the out rows as rows pos0 .. pos0+T (rows = pos0 + T)
+ *   rounds    f (bf16, lever freq only); angle = f * float(p); c = rd(cos), s = rd(sin), f32 functions of arith.h;
+ *             each product rd, the difference or sum rd (spec 5.3)
+ *   fma       none
+ *   special   NaN and infinities touch their own pair only. float(p) is exact below 2^24
+ *   levers    act (rd), freq
+ *   engines   HF eager; with freq=bf16 a model cast as a whole
+ *   scratch   rope_scratch floats a thread
+ */
+#ifndef K_ROPE_H
+#define K_ROPE_H
+
+#include "kernels/arith.h"
+#include "kernels/round.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Cosine and sine of angle number i at position pos, as they enter the products. */
+K_HD void k_rope_angle(float freq, int32_t pos, const k_levers *lv, float *c, float *s) {
+    float f = lv->freq == K_FREQ_BF16 ? k_round_bf16(freq) : freq;
+    float cc, ss;
+    k_sincos(f * (float)pos, &ss, &cc);
+    *c = k_rd(cc, lv->act);
+    *s = k_rd(ss, lv->act);
+}
+
+/* Rotate the pair (a, b) = (x[i], x[i + rot/2]). */
+K_HD void k_rope_pair(float *a, float *b, float c, float s, int32_t act) {
+    float x = *a, y = *b;
+    *a = k_rd(k_rd(x * c, act) - k_rd(y * s, act), act);
+    *b = k_rd(k_rd(y * c, act) + k_rd(x * s, act), act);
+}
+
+/* All angles of a position: cs[0..half) cosines, cs[half..2 half) sines. */
+K_HD void k_rope_angles(const float *freq, int32_t half, int32_t pos, const k_levers *lv, float *cs) {
+    for (int32_t i = 0; i < half; i++) k_rope_angle(freq[i], pos, lv, &cs[i], &cs[half + i]);
+}
+
+/* Rotate one head in place. */
+K_HD void k_rope_head(float *x, int32_t half, const float *cs, int32_t act) {
+    for (int32_t i = 0; i < half; i++) k_rope_pair(&x[i], &x[half + i], cs[i], cs[half + i], act);
+}
+
+static inline int64_t rope_scratch(const k_dims *d) {
+    return d->rot;
+}
+void rope_cpu(const k_call *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
