@@ -13,13 +13,14 @@
 enum { Q4X_NTOP = 8 };         /* largest |x| kept, ties by lower index */
 enum { Q4X_SKETCH_RAW = 512 }; /* rows up to this wide are kept whole (f32) instead of sketched */
 enum { Q4X_SKETCH_ROWS = 64 }; /* default: the last rows kept */
+enum { Q4X_SKETCH_WIDE = 8 };  /* tensors of at most so many rows keep 256 buckets a row, others 64 */
 
 typedef struct {
     uint64_t n, nan, pinf, ninf, zeros;
-    uint64_t on_bf16, on_f16; /* finite values that lie on that lattice */
-    double min, max, maxabs;  /* over finite values; NaN when there is none */
-    double sumabs, sumsq;     /* over finite values */
-    int32_t ntop;
+    uint64_t on_bf16, on_f16;     /* finite values that lie on that lattice (zeros do) */
+    double min, max, maxabs;      /* over finite values, a zero as +0; NaN when there is none */
+    double sumabs, sumsq;         /* over finite values */
+    int32_t ntop;                 /* finite values only; fewer than Q4X_NTOP when there are fewer */
     uint64_t top_index[Q4X_NTOP]; /* flat index */
     float top_value[Q4X_NTOP];
 } q4x_stats;
@@ -27,31 +28,38 @@ typedef struct {
 /* The sketch of the kept rows of one tap. width buckets a row: f64 sums, or, when raw, the row's f32 values. */
 typedef struct {
     int32_t row0, nrows; /* first kept row, number of kept rows */
-    int32_t width;       /* 256, 64 or (raw) the row's length */
+    int32_t width;       /* 256 (tensor of at most Q4X_SKETCH_WIDE rows), 64 or (raw) the row's length */
     int32_t raw;         /* 1: f32 values in `values` */
     double *buckets;     /* [nrows, width], or NULL */
     float *values;       /* [nrows, width], or NULL */
     double *row_sumabs;  /* [nrows]: floor of the estimate, and per-row statistics */
     double *row_sumsq;   /* [nrows] */
-    uint64_t skipped;    /* non-finite elements left out of the buckets */
+    uint64_t skipped;    /* non-finite elements of the kept rows: left out of buckets and row sums; raw
+                          * values keep them */
 } q4x_sketch;
 
 typedef struct q4x_tapstat q4x_tapstat;
 
 /* total_rows and cols are those of the whole tensor; rows row0 .. row0+nrows-1 are sketched (clipped to the tensor).
- * want_sketch 0: statistics only. Reusable. */
+ * want_sketch 0: statistics only. Reusable. begin: Q4X_E_NOMEM, or Q4X_E_ARG for an impossible shape. */
 q4x_tapstat *q4x_tapstat_new(void);
 void q4x_tapstat_free(q4x_tapstat *s);
 int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch);
 void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows); /* the next nrows rows */
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* borrowed until next begin */);
 
-/* Estimate of ||a - b||^2 from two sketches of the same shape, with its 95 % interval. Exact (lo = hi) when raw. */
+/* Estimate of ||a - b||^2 over the kept rows from two sketches of the same shape, with its 95 % interval. Exact
+ * (lo = hi) when raw. A bucket difference of at most 2^-52 of the row's sum|x| counts as none; when that leaves
+ * nothing, e = lo = 0, below_floor is set, hi bounds what could hide there, and `bits` decide.
+ * Limit: the Chebyshev interval (sparse) holds for elements that meet in a bucket by chance. In a fold of 64 the
+ * elements j, j+64, j+128, j+192 of one block always meet: a difference in those alone is outside it. */
 typedef struct {
     double e, lo, hi; /* squared distance */
-    double top_share; /* share of e in the 16 heaviest buckets */
-    int32_t m;        /* degrees of freedom used */
+    double top_share; /* of the row with the largest e: share of it in its 16 heaviest buckets (raw: values) */
+    int32_t m;        /* degrees of freedom used; 0 when exact */
     int32_t exact, sparse, below_floor;
+    double dense_share; /* top_share of a difference spread evenly: 0.33 of 256 buckets, 0.72 of 64 */
+    int32_t nonfinite;  /* 1: a value that is not finite was left out on either side; e is about the others */
 } q4x_sketch_dist;
 int q4x_sketch_compare(const q4x_sketch *a, const q4x_sketch *b, q4x_sketch_dist *ret,
                        double *row_e /* [nrows] or NULL */, q4x_err *err);
