@@ -1,60 +1,188 @@
-# q4x. `make help` lists the targets.
+# q4x. `make help` lists the targets; `make info` says what this machine has.
 ifeq ($(origin CC),default)
 CC := gcc
 endif
 V ?= release
 CUDA ?= auto
+SECONDS ?= 600
+# The verdict that the demo must reach.
+DEMO_VERDICT := TIE
+
 NVCC := $(shell command -v nvcc 2>/dev/null)
 ifeq ($(CUDA),auto)
-CUDA := $(if $(NVCC),1,0)
+CUDA := $(if $(filter release,$V),$(if $(NVCC),$(if $(shell command -v g++ 2>/dev/null),1,0),0),0)
 endif
 ifeq ($(CUDA)$(NVCC),1)
-$(error CUDA=1 but no nvcc on PATH: install the CUDA toolkit or say CUDA=0)
+$(error CUDA=1 but there is no nvcc on PATH: install the CUDA toolkit, or say CUDA=0)
 endif
 
+# The arithmetic is part of the contract: no contraction, no fast math. x86-64-v3 has FMA and AVX2.
 MARCH := $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3,)
-ARITH := -std=c17 -ffp-contract=off -fno-math-errno $(MARCH)
-WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+ARITH := -std=c17 -ffp-contract=off -fno-math-errno
+WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wvla
 OPT_release := -O3 -g
 OPT_asan := -O1 -g -fsanitize=address -fno-omit-frame-pointer
 OPT_ubsan := -O1 -g -fsanitize=undefined -fno-sanitize-recover=all
 OPT_tsan := -O1 -g -fsanitize=thread
-OMP := $(if $(filter tsan,$(V)),,-fopenmp)
-OPT := $(OPT_$(V))
-$(if $(OPT),,$(error V=$(V): one of release asan ubsan tsan))
+OPT_fuzz := -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
+OPT := $(OPT_$V)
+ifeq ($(OPT),)
+$(error V=$V: one of release asan ubsan tsan)
+endif
 
-B := build/$(notdir $(CC))-$(V)$(if $(filter 1,$(CUDA)),-cuda)
-CFLAGS += $(ARITH) $(OPT) $(WARN) $(OMP) -D_GNU_SOURCE -I. -MMD -MP
-LDLIBS := -ljansson -lxxhash -lz -lm -ldl -lpthread
+# Libraries: the static one where it exists, else the shared one. Nothing here fails when one is missing.
+static = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$1.a 2>/dev/null)),-l$1)
+LDLIBS := $(call static,jansson) $(call static,xxhash) $(call static,z) -lm -ldl -lpthread
+# OpenMP: gcc's own, clang's when libomp is there, none under the thread sanitizer (libgomp is noisy there).
+CLANG := $(findstring clang,$(notdir $(CC)))
+ifneq ($(filter tsan fuzz,$V),)
+OMP :=
+else ifneq ($(CLANG),)
+OMP := $(if $(filter /%,$(shell $(CC) -print-file-name=libomp.so 2>/dev/null)),-fopenmp,)
+LDOMP := $(OMP)
+else
+OMP := -fopenmp
+LDOMP := $(call static,gomp)
+endif
+OMPWARN := $(if $(OMP),,-Wno-unknown-pragmas)
 
-LIBSRC := $(wildcard kernels/*.c lib/*.c bisect/*.c)
+B := build/$(notdir $(CC))-$V$(if $(filter 1,$(CUDA)),-cuda)
+# $(EXTRA) is for the caller: EXTRA=-Werror
+CFLAGS += $(ARITH) $(OPT) $(WARN) $(OMPWARN) $(OMP) -D_GNU_SOURCE -I. -MMD -MP $(EXTRA)
+
+# The CUDA room: one object per kernels/*.cu, or dev_none.c, which answers "no GPU".
+# nvcc's host part keeps out of libstdc++, so that the C compiler can link it.
+CUSRC := $(wildcard kernels/*.cu)
+ifeq ($(CUDA),1)
+CUDA_LIB := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))/lib64
+NVFLAGS := -std=c++17 -O3 --fmad=false -I. -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80 \
+	-Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-ffp-contract=off,-Wall
+CUOBJ := $(CUSRC:%.cu=$B/%.cu.o)
+LDLIBS += -L$(CUDA_LIB) -lcudart_static -lrt -ldl
+endif
+
+LIBSRC := $(filter-out $(if $(CUOBJ),kernels/dev_none.c),$(wildcard kernels/*.c lib/*.c bisect/*.c))
 BINSRC := $(wildcard bin/*.c)
-LIBOBJ := $(LIBSRC:%.c=$B/%.o)
+LIBOBJ := $(LIBSRC:%.c=$B/%.o) $(CUOBJ)
 BINOBJ := $(BINSRC:%.c=$B/%.o)
+# helpers that tests share (tests/h_*.c) come from an archive, so that a program takes just what it names
+HELP := $(patsubst %.c,$B/%.o,$(wildcard tests/h_*.c))
+HELPLIB := $(if $(HELP),$B/tests/libhelp.a)
 TESTS := $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/t_*.c))
+# tests that have a long form, reached by the argument "long"
+LONG := $(patsubst tests/%.c,$B/tests/%,$(shell grep -ls '"long"' tests/t_*.c))
+FUZZ := $(patsubst tests/fuzz/%.c,$B/tests/fuzz/%,$(wildcard tests/fuzz/fz_*.c))
+MINE := $(wildcard bin/*.[ch] bisect/*.[ch] lib/*.[ch] kernels/*.[ch] kernels/*.cu tests/*.[ch] tests/fuzz/*.[ch])
+Q := $(if $(VERBOSE),,@)
+NPROC := $(shell nproc 2>/dev/null || echo 2)
+# A build of ours in parallel, unless the caller said how.
+SUB = $(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(NPROC))
 
-all: bin/q4x
+all: bin/q4x ## build bin/q4x (V=asan|ubsan|tsan CC=clang CUDA=0|1 VERBOSE=1)
+.PHONY: FORCE
+FORCE:
 
-$B/%.o: %.c
+# Generated text whose time moves only when it changes: everything is rebuilt when a flag changes, version.o when the
+# commit or a kernel does. The kernels' hash covers names and bytes: equal hash, equal arithmetic.
+keep = >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$B/flags: FORCE
+	@mkdir -p $(@D); echo '$(CC) $(MARCH) $(CFLAGS) $(NVFLAGS) $(LDLIBS)' $(keep)
+$B/build.h: FORCE
+	@mkdir -p $(@D); export LC_ALL=C; { \
+	printf '#define Q4X_COMMIT "%s"\n' "$$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"; \
+	printf '#define Q4X_KERNELS "%s"\n' "$$(sha256sum kernels/*.* | sha256sum | cut -c1-32)"; \
+	printf '#define Q4X_FLAGS "%s"\n' '$(strip $(ARITH) $(OPT) $(MARCH) $(OMP))'; \
+	printf '#define Q4X_CUDA %s\n' '$(CUDA)'; } $(keep)
+$B/lib/version.o: $B/build.h
+$B/lib/version.o: CFLAGS += -include $B/build.h
+# What runs before the processor has been checked must run on any x86-64.
+$B/bin/main.o $B/lib/machine.o: MARCH := $(if $(MARCH),-march=x86-64,)
+$B/%.o: %.c $B/flags
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -c -o $@ $<
+	$(if $Q,@echo '  CC    $<')
+	$Q$(CC) $(MARCH) $(CFLAGS) -c -o $@ $<
+$B/%.cu.o: %.cu $B/flags
+	@mkdir -p $(@D)
+	$(if $Q,@echo '  NVCC  $<')
+	$Q$(NVCC) $(NVFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-bin/q4x: $B/q4x
+bin/q4x: $B/q4x FORCE
 	@ln -sf ../$B/q4x $@
 $B/q4x: $(BINOBJ) $(LIBOBJ)
-	$(CC) $(CFLAGS) -o $@ $^ $(LDLIBS)
+	$(if $Q,@echo '  LINK  $@')
+	$Q$(CC) $(OPT) -o $@ $^ $(LDOMP) $(LDLIBS)
+$B/tests/libhelp.a: $(HELP)
+	@rm -f $@; $(AR) rcs $@ $^
+# tests/t_x.c is one program
+$B/tests/%: $B/tests/%.o $(HELPLIB) $(LIBOBJ)
+	$(if $Q,@echo '  LINK  $@')
+	$Q$(CC) $(OPT) -o $@ $^ -lcmocka -lmpfr -lgmp $(LDOMP) $(LDLIBS)
+# tests/fuzz/fz_x.c holds LLVMFuzzerTestOneInput; driver.c replays files where there is no fuzzer
+$B/tests/fuzz/fz_%: $B/tests/fuzz/fz_%.o $(if $(filter fuzz,$V),,$B/tests/fuzz/driver.o) $(HELPLIB) $(LIBOBJ)
+	$(if $Q,@echo '  LINK  $@')
+	$Q$(CC) $(OPT) $(if $(filter fuzz,$V),-fsanitize=fuzzer) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
+test-programs: $(TESTS) $(FUZZ) bin/q4x
 
-# tests/t_x.c is one program; helpers that tests share are tests/h_*.c
-HELP := $(patsubst %.c,$B/%.o,$(wildcard tests/h_*.c))
-$B/tests/%: $B/tests/%.o $(HELP) $(LIBOBJ)
-	$(CC) $(CFLAGS) -o $@ $^ -lcmocka -lmpfr -lgmp $(LDLIBS)
+demo: ## install what is missing, build, find where two arms part, write evidence.md
+	@sh .ci/deps.sh build
+	+@$(SUB) all
+	@sh .ci/demo.sh $(DEMO_VERDICT)
 
-check: $(TESTS)
-	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done
+check: ## every test that needs no GPU: units, command line, docs, layers, headers, limits, corpora
+	@CC=$(CC) sh .ci/deps.sh build test
+	+@$(SUB) test-programs
+	@CC=$(CC) sh tests/check.sh $B $(TESTS) $(FUZZ)
 
-clean:
+check-long: ## the exhaustive forms of the tests (minutes)
+	@CC=$(CC) sh .ci/deps.sh build test
+	+@$(SUB) $(LONG)
+	@sh tests/check.sh --long $B $(LONG)
+
+check-cuda: ## the tests that need a GPU; fails without one
+	+@$(SUB) all
+	@sh tests/cuda.sh
+
+fuzz: ## fuzz a parser: T=gguf SECONDS=600; finds go to build/, see fuzz-merge
+	@test -f tests/fuzz/fz_$T.c || { echo "make fuzz: T=NAME, one of:" $(patsubst tests/fuzz/fz_%.c,%,$(wildcard tests/fuzz/fz_*.c)); exit 2; }
+	@sh .ci/deps.sh build test fuzz
+	+@$(SUB) CC=clang V=fuzz CUDA=0 build/clang-fuzz/tests/fuzz/fz_$T
+	@mkdir -p build/clang-fuzz/corpus/$T tests/fuzz/corpus/$T
+	build/clang-fuzz/tests/fuzz/fz_$T -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+	    -artifact_prefix=build/clang-fuzz/$T- build/clang-fuzz/corpus/$T tests/fuzz/corpus/$T
+
+fuzz-merge: ## add what fuzzing T=... found to the tracked corpus, minimised
+	build/clang-fuzz/tests/fuzz/fz_$T -merge=1 tests/fuzz/corpus/$T build/clang-fuzz/corpus/$T
+
+bench: ## rates and ratios on the demo model; never fails on time
+	+@$(SUB) all
+	@sh tests/bench.sh
+
+lint: ## clang's warnings as errors, clang-format, clang-tidy, cppcheck, shellcheck, limits, repeated code
+	@sh .ci/deps.sh build test fuzz lint
+	+@$(SUB) CC=clang CUDA=0 EXTRA=-Werror test-programs
+	@sh tests/lint.sh $(MINE)
+
+format: ## clang-format every C file in place
+	@clang-format -i $(MINE)
+
+info: ## what this build has and lacks
+	@CC=$(CC) sh .ci/info.sh "$V" "$(CUDA)" "$(NVCC)" "$(OMP)" "$(MARCH)" "$(LDOMP) $(LDLIBS)"
+
+deps: ## install with apt what build and tests need and lack (DEPS='build test fuzz lint' for more)
+	@CC=$(CC) sh .ci/deps.sh $(or $(DEPS),build test)
+
+PREFIX ?= /usr/local
+install: all ## copy q4x to PREFIX=/usr/local, with the models of its selftest
+	install -D -m 755 $B/q4x $(DESTDIR)$(PREFIX)/bin/q4x
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/q4x tests/models/demo.gguf tests/models/micro-a-bf16.gguf
+
+clean: ## remove what was built
 	rm -rf build bin/q4x
 
--include $(LIBOBJ:.o=.d) $(BINOBJ:.o=.d) $(TESTS:=.d) $(HELP:.o=.d)
-.PHONY: all check clean
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+-include $(LIBOBJ:.o=.d) $(BINOBJ:.o=.d) $(TESTS:=.d) $(FUZZ:=.d) $(HELP:.o=.d) $B/tests/fuzz/driver.d
+.PHONY: all demo check check-long check-cuda fuzz fuzz-merge bench lint format info deps install clean help test-programs
 .SECONDARY:
+.DELETE_ON_ERROR:

@@ -1,0 +1,175 @@
+/* cmd.c: what every command shares: options, error lines, JSON on stdout. */
+#include "bin/cmd.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- parsing ---- */
+
+typedef struct {
+    cmd_ctx *c;
+    void *input;
+    int own;
+} parse_input;
+
+enum { KEY_USAGE = 0x300 };
+
+static error_t common_option(int key, char *arg, struct argp_state *state) {
+    cmd_ctx *c = state->input;
+    (void)arg;
+    switch (key) {
+    case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); return 0;
+    case KEY_USAGE: argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
+    case 'v': c->verbose++; return 0;
+    case 'j': c->json = 1; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static error_t top_option(int key, char *arg, struct argp_state *state) {
+    parse_input *p = state->input;
+    (void)arg;
+    if (key != ARGP_KEY_INIT) return ARGP_ERR_UNKNOWN;
+    state->child_inputs[0] = p->input;
+    state->child_inputs[1] = p->c;
+    return 0;
+}
+
+void cmd_parse(const struct argp *own, int argc, char **argv, cmd_ctx *c, int with_json, void *input) {
+    static const struct argp_option plain[] = {{"verbose", 'v', 0, 0, "say more", -1},
+                                               {"help", 'h', 0, 0, "print this and stop", -1},
+                                               {"usage", KEY_USAGE, 0, OPTION_HIDDEN, 0, -1},
+                                               {0}};
+    static const struct argp_option json[] = {{"json", 'j', 0, 0, "the result as JSON on stdout", -1},
+                                              {"verbose", 'v', 0, 0, "say more", -1},
+                                              {"help", 'h', 0, 0, "print this and stop", -1},
+                                              {"usage", KEY_USAGE, 0, OPTION_HIDDEN, 0, -1},
+                                              {0}};
+    struct argp common = {with_json ? json : plain, common_option, 0, 0, 0, 0, 0};
+    struct argp_child children[] = {{own, 0, 0, 0}, {&common, 0, 0, 0}, {0}};
+    struct argp top = {0, top_option, 0, 0, children, 0, 0};
+    parse_input in = {.c = c, .input = input};
+    argp_err_exit_status = CMD_USAGE;
+    setenv("ARGP_HELP_FMT", "rmargin=110,opt-doc-col=30,no-dup-args-note", 0);
+    argv[0] = c->name; /* argp names the command by it */
+    argp_parse(&top, argc, argv, ARGP_NO_HELP, NULL, &in);
+    q4x_log_init(&c->log, stderr, c->verbose, !c->json);
+}
+
+/* ---- errors ---- */
+
+int cmd_fail(cmd_ctx *c, const q4x_err *err) {
+    q4x_log_done(&c->log);
+    fprintf(stderr, "%s: %s\n", c->name, err->msg);
+    if (c->verbose && err->file) fprintf(stderr, "%s: (from %s:%d)\n", c->name, err->file, err->line);
+    return CMD_FATAL;
+}
+
+int cmd_misuse(cmd_ctx *c, const char *fmt, ...) {
+    va_list ap;
+    fprintf(stderr, "%s: ", c->name);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    fprintf(stderr, "\nTry '%s --help' for its options.\n", c->name);
+    return CMD_USAGE;
+}
+
+/* ---- JSON ---- */
+
+int cmd_print_json(cmd_ctx *c, json_t *value, int digits) {
+    q4x_err err = {0};
+    size_t flags = JSON_INDENT(2) | JSON_ENCODE_ANY | JSON_REAL_PRECISION((size_t)digits);
+    int bad = !value || json_dumpf(value, stdout, flags);
+    json_decref(value);
+    if (bad && !ferror(stdout)) {
+        q4x_fail(&err, Q4X_E_NOMEM, "no memory for the JSON result");
+        return cmd_fail(c, &err);
+    }
+    putchar('\n');
+    return CMD_OK;
+}
+
+json_t *cmd_real(double x) {
+    if (isfinite(x)) return json_real(x);
+    return json_string(isnan(x) ? "nan" : x > 0 ? "inf" : "-inf");
+}
+
+json_t *cmd_ids(const int32_t *ids, int32_t n) {
+    json_t *a = json_array();
+    for (int32_t i = 0; a && i < n; i++)
+        if (json_array_append_new(a, json_integer(ids[i]))) {
+            json_decref(a);
+            return NULL;
+        }
+    return a;
+}
+
+/* ---- files ---- */
+
+int cmd_find_model(const cmd_ctx *c, const char *name, char *buf, size_t size, q4x_err *err) {
+    char exe[3000];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n < 0) n = snprintf(exe, sizeof exe, "%s", c->exe);
+    exe[n < (ssize_t)sizeof exe ? n : (ssize_t)sizeof exe - 1] = 0;
+    snprintf(buf, size, "tests/models/%s", name);
+    if (!access(buf, R_OK)) return 0;
+    for (char *slash = strrchr(exe, '/'); slash; slash = strrchr(exe, '/')) {
+        *slash = 0;
+        snprintf(buf, size, "%s/tests/models/%s", exe, name);
+        if (!access(buf, R_OK)) return 0;
+        snprintf(buf, size, "%s/share/q4x/%s", exe, name);
+        if (!access(buf, R_OK)) return 0;
+    }
+    return q4x_fail(err, Q4X_E_IO, "cannot find %s: looked in tests/models here and above the program; name a model",
+                    name);
+}
+
+int cmd_dump_read(const char *name, q4x_dump **ret, q4x_err *err) {
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%s.q4d", name);
+    if (access(name, F_OK) && n > 0 && (size_t)n < sizeof path && !access(path, F_OK)) name = path;
+    return q4x_dump_read(name, ret, err);
+}
+
+/* ---- the nearest word ---- */
+
+/* Edits (insert, drop, change) between two short words. */
+static int edits(const char *a, const char *b) {
+    enum { MAX = 32 };
+    int row[MAX + 1];
+    int na = (int)strnlen(a, MAX), nb = (int)strnlen(b, MAX);
+    for (int j = 0; j <= nb; j++) row[j] = j;
+    for (int i = 1; i <= na; i++) {
+        int diag = row[0];
+        row[0] = i;
+        for (int j = 1; j <= nb; j++) {
+            int best = diag + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diag = row[j];
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *cmd_nearest(const char *typed, const char *(*word)(int i, void *ctx), int n, void *ctx) {
+    const char *best = NULL;
+    int least = (int)strlen(typed) / 3 + 2;
+    for (int i = 0; i < n; i++) {
+        const char *w = word(i, ctx);
+        size_t len = strlen(typed);
+        int d = edits(typed, w);
+        if (len >= 2 && !strncmp(typed, w, len)) d = 0; /* a beginning of it */
+        if (d < least) {
+            least = d;
+            best = w;
+        }
+    }
+    return best;
+}

@@ -1,0 +1,100 @@
+/* cmd.h: the door. A command is parse -> open -> one call into the library -> print -> exit code.
+ *
+ * stdout is the result, stderr the talk. Nothing here computes, nothing here reads files by itself.
+ */
+#ifndef CMD_H
+#define CMD_H
+
+#include <argp.h>
+#include <jansson.h>
+#include <stdint.h>
+
+#include "lib/dump.h"
+#include "lib/err.h"
+#include "lib/lever.h"
+#include "lib/log.h"
+
+/* Exit codes. `git bisect run` reads 0 as good, 1 as bad, 125 as "skip", 128 and above as "stop". */
+enum { CMD_OK = 0, CMD_DIVERGED = 1, CMD_CANNOT_JUDGE = 125, CMD_FATAL = 128, CMD_USAGE = 129 };
+
+typedef struct cmd_ctx {
+    char name[32];   /* "q4x run": how the command calls itself */
+    const char *exe; /* argv[0] of the program */
+    int argc;        /* of the command, its own name first, as given */
+    char **argv;
+    int json;    /* --json was given */
+    int verbose; /* count of -v */
+    q4x_log log; /* stderr; ready after cmd_parse */
+} cmd_ctx;
+
+typedef int (*cmd_fn)(int argc, char **argv, cmd_ctx *c);
+
+typedef struct {
+    const char *name;
+    cmd_fn fn;
+    const char *needs, *help;
+} cmd_row;
+
+extern const cmd_row cmd_list[];
+extern const int cmd_count;
+
+#define CMD(name, fn, needs, help) int fn(int argc, char **argv, cmd_ctx *c);
+#include "bin/commands.def"
+#undef CMD
+
+/* Parse argv with the command's own argp (its options, parser, args_doc and doc; its children too) plus the options
+ * that every command has: -h, -v and, when with_json, --json. input reaches the command's parser as state->input. Ends
+ * the program with 129 on a usage error and with 0 after help, so it returns only when all is well. */
+void cmd_parse(const struct argp *own, int argc, char **argv, cmd_ctx *c, int with_json, void *input);
+
+/* "q4x run: message" on stderr (with -v also where it arose); returns CMD_FATAL. */
+int cmd_fail(cmd_ctx *c, const q4x_err *err);
+/* The same for a mistake on the command line: with a hint where help is; returns CMD_USAGE. */
+int cmd_misuse(cmd_ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Print and drop a JSON value: indented, keys in the order they were set, reals with `digits` significant digits (9
+ * hold a float, 17 a double). NULL is reported as no memory. Returns CMD_OK or CMD_FATAL. */
+int cmd_print_json(cmd_ctx *c, json_t *value, int digits);
+/* A number, or the strings nan, inf, -inf that JSON has no numbers for. */
+json_t *cmd_real(double x);
+json_t *cmd_ids(const int32_t *ids, int32_t n);
+
+/* Read and verify a dump named on the command line: as given, then with ".q4d" behind it. Ends as q4x_dump_read does,
+ * also with *ret set when the dump is cut short. */
+int cmd_dump_read(const char *name, q4x_dump **ret, q4x_err *err);
+
+/* Path of one of our tiny models: tests/models/NAME below the working folder, or below the folders above the program
+ * (a build tree), or share/q4x/NAME beside the folder it is installed in. */
+int cmd_find_model(const cmd_ctx *c, const char *name, char *buf, size_t size, q4x_err *err);
+
+/* The nearest of the words to what was typed, or NULL when none is near. */
+const char *cmd_nearest(const char *typed, const char *(*word)(int i, void *ctx), int n, void *ctx);
+
+/* ---- options of the commands that run a model (opts.c) ---- */
+
+typedef struct {
+    int profile; /* 1: --as */
+    const char *text;
+} cmd_lever_arg;
+
+typedef struct {
+    const char *model;
+    int32_t *prompt, *force, *stop; /* owned */
+    int32_t n_prompt, n_force, n_stop;
+    int32_t n; /* ids to make */
+    int n_given, prompt_given;
+    q4x_arm arm;
+    const char *spec, *device;
+    int threads;
+    cmd_lever_arg lever[32];
+    int nlevers;
+} cmd_gen;
+
+extern const struct argp cmd_gen_argp; /* a child for the command's argp; its input is a cmd_gen */
+void cmd_gen_free(cmd_gen *g);
+/* Token ids: "1,2,3" or "@FILE" with commas, blanks or lines between them. *ret is malloc'd, NULL for an empty list. */
+int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err);
+/* After cmd_parse: build the arm, check that what must be given was. Returns an exit code, 0 when all is well. */
+int cmd_gen_ready(cmd_gen *g, cmd_ctx *c);
+
+#endif

@@ -1,0 +1,186 @@
+/* cmd_tap.c: a run with taps, into a dump. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bin/cmd.h"
+#include "lib/greedy.h"
+#include "lib/tap.h"
+#include "lib/version.h"
+
+typedef struct {
+    cmd_gen gen;
+    q4x_tap_opts tap;
+    const char *name, *out;
+    char path[4096];
+} options;
+
+typedef struct {
+    const options *o;
+    cmd_ctx *c;
+    q4x_tapset *taps;
+    json_t *ids;
+} result;
+
+enum { KEY_ARM = 0x200, KEY_LAYER, KEY_NODE, KEY_MODE, KEY_ROWS, KEY_BANDS };
+
+/* "all", "N" (the last N) or "a-b". */
+static int parse_rows(const char *arg, q4x_tap_opts *t) {
+    long a, b;
+    char rest;
+    if (!strcmp(arg, "all")) {
+        t->row0 = 0;
+        t->nrows = -1;
+    } else if (sscanf(arg, "%ld-%ld%c", &a, &b, &rest) == 2 && a >= 0 && b >= a) {
+        t->row0 = a;
+        t->nrows = b - a + 1;
+    } else if (sscanf(arg, "%ld%c", &a, &rest) == 1 && a > 0) {
+        t->row0 = -1;
+        t->nrows = a;
+    } else {
+        return -1;
+    }
+    return 0;
+}
+
+static int parse_mode(const char *arg, q4x_mode *ret) {
+    static const char *const names[] = {"hash", "sketch", "full"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(arg, names[i])) {
+            *ret = (q4x_mode)i;
+            return 0;
+        }
+    return -1;
+}
+
+static error_t option(int key, char *arg, struct argp_state *state) {
+    options *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT: state->child_inputs[0] = &o->gen; return 0;
+    case KEY_ARM:
+        if (!*arg || strlen(arg) >= sizeof o->gen.arm.label || strchr(arg, '/'))
+            argp_error(state, "--arm: '%.80s', expected a short name without '/'; for a path use -o", arg);
+        o->name = arg;
+        return 0;
+    case 'o': o->out = arg; return 0;
+    case KEY_LAYER: o->tap.layers = arg; return 0;
+    case KEY_NODE: o->tap.nodes = arg; return 0;
+    case KEY_MODE:
+        if (parse_mode(arg, &o->tap.mode)) argp_error(state, "--mode: '%.40s', expected hash, sketch or full", arg);
+        return 0;
+    case KEY_ROWS:
+        if (parse_rows(arg, &o->tap)) argp_error(state, "--rows: '%.40s', expected all, N or A-B", arg);
+        return 0;
+    case KEY_BANDS: o->tap.bands = 1; return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static int step(void *ctx, const q4x_step *s, q4x_err *err) {
+    result *r = ctx;
+    if (json_array_append_new(r->ids, json_integer(s->chosen)))
+        return q4x_fail(err, Q4X_E_NOMEM, "no memory for the result");
+    q4x_log_progress(&r->c->log, "tap", (uint64_t)s->forward + 1, (uint64_t)r->o->gen.n);
+    return q4x_tapset_forward(r->taps, s->ids, s->n_ids, s->forced, s->chosen, err);
+}
+
+/* What only the door knows of a dump's header. */
+static json_t *header(const options *o, const cmd_ctx *c, int threads) {
+    return json_pack("{s:o, s:{s:o, s:n}, s:o}", "tool", q4x_build_tool(), "prompt", "ids",
+                     cmd_ids(o->gen.prompt, o->gen.n_prompt), "text", "free",
+                     q4x_build_free(threads, c->argc, c->argv));
+}
+
+static int tap(options *o, cmd_ctx *c, result *r, q4x_hash *ret_content, q4x_err *err) {
+    int rc;
+    q4x_net *net = NULL;
+    q4x_run *run = NULL;
+    const cmd_gen *g = &o->gen;
+    q4x_greedy_opts go = {.prompt = g->prompt,
+                          .force = g->force,
+                          .stop = g->stop,
+                          .n_prompt = g->n_prompt,
+                          .n_force = g->n_force,
+                          .n_stop = g->n_stop,
+                          .n = g->n};
+    TRY(q4x_net_open(g->model, &net, err));
+    TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &run, err));
+    json_t *h = header(o, c, q4x_run_threads(run));
+    if (!h) {
+        rc = q4x_fail(err, Q4X_E_NOMEM, "no memory for the dump's header");
+        goto done;
+    }
+    TRY(q4x_tapset_open(run, net, &o->tap, o->path, h, &r->taps, err));
+    TRY(q4x_greedy(run, &go, step, r, err));
+    q4x_log_done(&c->log);
+    q4x_tapset *t = r->taps;
+    r->taps = NULL;
+    TRY(q4x_tapset_close(t, ret_content, err));
+done:
+    q4x_tapset_abort(r->taps);
+    q4x_run_free(run);
+    q4x_net_close(net);
+    return rc;
+}
+
+static int print(const options *o, const result *r, const q4x_hash *content, cmd_ctx *c) {
+    char hex[33];
+    q4x_hash_hex(content, hex);
+    int n = (int)json_array_size(r->ids);
+    if (c->json)
+        return cmd_print_json(c,
+                              json_pack("{s:s, s:s, s:s, s:i, s:O}", "dump", o->path, "arm", o->gen.arm.spec, "content",
+                                        hex, "forwards", n, "ids", r->ids),
+                              9);
+    printf("%s: %d forwards, content %s\nids ", o->path, n, hex);
+    for (int i = 0; i < n; i++)
+        printf("%s%lld", i ? "," : "", (long long)json_integer_value(json_array_get(r->ids, (size_t)i)));
+    putchar('\n');
+    return CMD_OK;
+}
+
+/* Where the dump goes and what its arm is called, from --arm and -o. */
+static int name_dump(options *o, cmd_ctx *c) {
+    if (!o->name && !o->out) return cmd_misuse(c, "where to? Give --arm NAME (writes NAME.q4d) or -o FILE");
+    int n =
+        o->out ? snprintf(o->path, sizeof o->path, "%s", o->out) : snprintf(o->path, sizeof o->path, "%s.q4d", o->name);
+    if (n < 0 || (size_t)n >= sizeof o->path) return cmd_misuse(c, "-o: the path is too long");
+    const char *base = strrchr(o->path, '/');
+    base = base ? base + 1 : o->path;
+    size_t len = strlen(base);
+    if (len > 4 && !strcmp(base + len - 4, ".q4d")) len -= 4;
+    q4x_arm *a = &o->gen.arm;
+    if (o->name)
+        snprintf(a->label, sizeof a->label, "%s", o->name);
+    else
+        snprintf(a->label, sizeof a->label, "%.*s", (int)(len < sizeof a->label ? len : sizeof a->label - 1), base);
+    return CMD_OK;
+}
+
+int cmd_tap(int argc, char **argv, cmd_ctx *c) {
+    static const struct argp_option own[] = {
+        {0, 0, 0, 0, "Taps:", 3},
+        {"layer", KEY_LAYER, "LIST", 0, "layers to keep statistics and sketches of: 0-3,47 (default: all)", 3},
+        {"node", KEY_NODE, "GLOBS", 0, "nodes to keep them of: 'moe.*,L03.attn.*' (default: the public ones)", 3},
+        {"mode", KEY_MODE, "MODE", 0, "hash, sketch (default) or full; bits of all nodes are kept in every mode", 3},
+        {"rows", KEY_ROWS, "ROWS", 0, "rows to sketch: all, the last N (default 64), or A-B", 3},
+        {"bands", KEY_BANDS, 0, 0, "let every op state its rounding bound (slower)", 3},
+        {0, 0, 0, 0, "Output:", 4},
+        {"arm", KEY_ARM, "NAME", 0, "name of the arm; writes NAME.q4d", 4},
+        {"output", 'o', "FILE", 0, "the dump's file", 4},
+        {0}};
+    static const struct argp_child child[] = {{&cmd_gen_argp, 0, 0, 0}, {0}};
+    static const struct argp argp = {own,   option, "MODEL", "Run a model as `q4x run` does and write a dump of it.",
+                                     child, 0,      0};
+    options o = {.tap.mode = Q4X_MODE_SKETCH};
+    q4x_err err = {0};
+    q4x_hash content;
+    cmd_parse(&argp, argc, argv, c, 1, &o);
+    result r = {.o = &o, .c = c, .ids = json_array()};
+    int code = cmd_gen_ready(&o.gen, c);
+    if (!code) code = name_dump(&o, c);
+    if (!code) code = tap(&o, c, &r, &content, &err) ? cmd_fail(c, &err) : print(&o, &r, &content, c);
+    json_decref(r.ids);
+    cmd_gen_free(&o.gen);
+    return code;
+}

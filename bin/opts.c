@@ -1,0 +1,181 @@
+/* opts.c: the options of the commands that run a model: prompt, length, arm. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bin/cmd.h"
+
+enum { KEY_IDS = 0x100, KEY_DEVICE, KEY_SPEC, KEY_THREADS, KEY_FORCE, KEY_STOP, KEY_AS };
+enum { MAX_IDS = 1 << 24 };
+
+/* ---- lists of ids ---- */
+
+static int read_text(const char *path, char **ret, q4x_err *err) {
+    FILE *f = fopen(path, "r");
+    if (!f) return q4x_fail(err, Q4X_E_IO, "%.160s: cannot open: %s", path, strerror(errno));
+    size_t n = 0, cap = 0;
+    char *text = NULL;
+    for (;;) {
+        if (n + 4096 > cap) {
+            cap = cap * 2 + 8192;
+            char *more = cap > (1u << 28) ? NULL : realloc(text, cap);
+            if (!more) break;
+            text = more;
+        }
+        size_t got = fread(text + n, 1, cap - n - 1, f);
+        n += got;
+        if (!got) {
+            int bad = ferror(f);
+            fclose(f);
+            if (bad) {
+                free(text);
+                return q4x_fail(err, Q4X_E_IO, "%.160s: cannot read: %s", path, strerror(errno));
+            }
+            text[n] = 0;
+            *ret = text;
+            return 0;
+        }
+    }
+    fclose(f);
+    free(text);
+    return q4x_fail(err, Q4X_E_NOMEM, "%.160s: too long for a list of ids", path);
+}
+
+static int parse_list(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
+    int32_t *ids = NULL, n = 0, cap = 0;
+    const char *p = text;
+    for (;;) {
+        while (isspace((unsigned char)*p)) p++;
+        if (!*p) break;
+        char *end;
+        errno = 0;
+        long v = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : -1;
+        if (v < 0 || v > INT32_MAX || errno || (*end && *end != ',' && !isspace((unsigned char)*end))) {
+            free(ids);
+            return q4x_fail(err, Q4X_E_ARG, "%s: element %d is '%.20s', expected a token id", what, n, p);
+        }
+        if (n == cap) {
+            cap = cap ? 2 * cap : 64;
+            int32_t *more = cap > MAX_IDS ? NULL : realloc(ids, (size_t)cap * sizeof *ids);
+            if (!more) {
+                free(ids);
+                return q4x_fail(err, Q4X_E_NOMEM, "%s: more than %d ids", what, n);
+            }
+            ids = more;
+        }
+        ids[n++] = (int32_t)v;
+        for (p = end; isspace((unsigned char)*p); p++) {}
+        if (*p == ',') p++;
+    }
+    *ret = ids;
+    *ret_n = n;
+    return 0;
+}
+
+int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
+    if (text[0] != '@') return parse_list(what, text, ret, ret_n, err);
+    char *file = NULL;
+    int rc = read_text(text + 1, &file, err);
+    if (rc) return rc;
+    rc = parse_list(what, file, ret, ret_n, err);
+    free(file);
+    return rc;
+}
+
+/* ---- argp ---- */
+
+static void ids_option(struct argp_state *state, const char *what, const char *arg, int32_t **ret, int32_t *ret_n) {
+    q4x_err err = {0};
+    free(*ret);
+    *ret = NULL;
+    *ret_n = 0;
+    if (cmd_parse_ids(what, arg, ret, ret_n, &err)) argp_error(state, "%s", err.msg);
+}
+
+static long number(struct argp_state *state, const char *what, const char *arg, long lo, long hi) {
+    char *end;
+    errno = 0;
+    long v = strtol(arg, &end, 10);
+    if (errno || end == arg || *end || v < lo || v > hi)
+        argp_error(state, "%s: '%.40s', expected a number from %ld to %ld", what, arg, lo, hi);
+    return v;
+}
+
+static error_t gen_option(int key, char *arg, struct argp_state *state) {
+    cmd_gen *g = state->input;
+    switch (key) {
+    case KEY_IDS:
+        g->prompt_given = 1;
+        ids_option(state, "--ids", arg, &g->prompt, &g->n_prompt);
+        return 0;
+    case 'p': argp_error(state, "text prompts need the tokenizer: not in this build; give --ids"); return EINVAL;
+    case 'n':
+        g->n_given = 1;
+        g->n = (int32_t)number(state, "-n", arg, 1, MAX_IDS);
+        return 0;
+    case KEY_FORCE: ids_option(state, "--force-ids", arg, &g->force, &g->n_force); return 0;
+    case KEY_STOP: ids_option(state, "--stop", arg, &g->stop, &g->n_stop); return 0;
+    case KEY_SPEC: g->spec = arg; return 0;
+    case KEY_DEVICE: g->device = arg; return 0;
+    case KEY_THREADS: g->threads = (int)number(state, "--threads", arg, 1, 1024); return 0;
+    case KEY_AS:
+    case 'l':
+        if (g->nlevers == (int)(sizeof g->lever / sizeof *g->lever))
+            argp_error(state, "too many levers");
+        else
+            g->lever[g->nlevers++] = (cmd_lever_arg){key == KEY_AS, arg};
+        return 0;
+    case ARGP_KEY_ARG:
+        if (g->model) return ARGP_ERR_UNKNOWN;
+        g->model = arg;
+        return 0;
+    default: return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option gen_options[] = {
+    {0, 0, 0, 0, "Prompt and length:", 1},
+    {"ids", KEY_IDS, "IDS", 0, "the prompt: token ids, 1,2,3 or @FILE", 1},
+    {"prompt", 'p', "TEXT", 0, "the prompt as text (needs the tokenizer: not in this build)", 1},
+    {0, 'n', "N", 0, "ids to make (default 8); the end-of-text id does not stop it", 1},
+    {"stop", KEY_STOP, "IDS", 0, "stop after one of these ids", 1},
+    {"force-ids", KEY_FORCE, "IDS", 0, "feed these ids after the prompt, whatever is chosen (teacher forcing)", 1},
+    {0, 0, 0, 0, "The arm:", 2},
+    {"spec", KEY_SPEC, "ARM", 0, "DEVICE[/THREADS][:LEVER=VALUE[@GLOB[#F]],...], such as cpu:act=bf16", 2},
+    {"device", KEY_DEVICE, "NAME", 0, "cpu (default) or cuda", 2},
+    {"lever", 'l', "K=V[@GLOB[#F]]", 0, "set a lever, everywhere or at nodes GLOB in forward F; may be repeated", 2},
+    {"as", KEY_AS, "PROFILE", 0, "set the levers of a profile", 2},
+    {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 2},
+    {0}};
+
+const struct argp cmd_gen_argp = {gen_options, gen_option, 0, 0, 0, 0, 0};
+
+void cmd_gen_free(cmd_gen *g) {
+    free(g->prompt);
+    free(g->force);
+    free(g->stop);
+}
+
+/* One ARM text from --spec or --device and the levers, so that the arm records what can be typed again. */
+static int spell_arm(const cmd_gen *g, char *buf, size_t size) {
+    int n = snprintf(buf, size, "%s", g->spec ? g->spec : g->device ? g->device : "cpu");
+    char sep = strchr(buf, ':') ? ',' : ':';
+    for (int i = 0; i < g->nlevers && n >= 0 && (size_t)n < size; i++, sep = ',')
+        n += snprintf(buf + n, size - (size_t)n, "%c%s%s", sep, g->lever[i].profile ? "as=" : "", g->lever[i].text);
+    return n < 0 || (size_t)n >= size;
+}
+
+int cmd_gen_ready(cmd_gen *g, cmd_ctx *c) {
+    q4x_err err = {0};
+    char spec[sizeof g->arm.spec];
+    if (!g->model) return cmd_misuse(c, "which model? Expected a .gguf file or a checkpoint folder");
+    if (!g->prompt_given) return cmd_misuse(c, "which prompt? Give its token ids: --ids 1,2,3");
+    if (g->spec && g->device) return cmd_misuse(c, "--spec names the device already: leave --device out");
+    if (spell_arm(g, spec, sizeof spec)) return cmd_misuse(c, "the arm is longer than %zu characters", sizeof spec - 1);
+    if (q4x_arm_parse(spec, &g->arm, &err)) return cmd_misuse(c, "%s", err.msg);
+    if (g->threads) g->arm.threads = g->threads;
+    if (!g->n_given) g->n = g->n_force ? g->n_force + 1 : 8;
+    return CMD_OK;
+}

@@ -1,0 +1,23 @@
+# output that cannot be written: 128, and nothing under the final name
+try() { q4x "$@" >o; echo "-> $?"; cat o; }
+full() { q4x "$@" >/dev/full; echo "-> $?"; }
+m=models/demo.gguf
+full help
+full run --help
+full run $m --ids 1 -n 2
+full info $m
+full levers --json
+full version
+full tap $m --ids 1 -n 2 --arm a
+try tap $m --ids 1 -n 2 -o nowhere/a.q4d
+try tap $m --ids 1 -n 2 -o /dev/full
+try run $m --ids 1 -n 2 --logits /dev/full
+try run $m --ids 1 -n 2 --logits nowhere/x
+q4x tap $m --ids 1 -n 2 --arm f --mode full >o
+try export f nowhere/x.safetensors
+try export f /dev/full
+# an older file stays when the new one fails
+echo old >old.q4d
+try tap $m --ids 1,5000 -n 2 -o old.q4d
+cat old.q4d
+ls

@@ -1,0 +1,119 @@
+#!/bin/sh
+# docs.sh [--update] BUILD: the README is tested like code.
+# shellcheck disable=SC2016 # backquotes are meant
+#
+# 1. `<!-- from: COMMAND -->` .. `<!-- end -->` holds what COMMAND (q4x ... or make help) prints.
+# 2. Every `$ q4x ...` in a fenced block prints what stands below it. A line `...` stands for any number of lines. All run
+#    in order in one empty folder, where `tests` leads to ours.
+# 3. Every command, lever and tap of the program stands in the README, and no tap that does not exist.
+# 4. Every path of ours that the README names is there. Every op has a contract with all its fields.
+# --update rewrites 1 and 2 in place; read the diff before you commit it.
+update=0
+if test "$1" = --update; then update=1; shift; fi
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root" || exit 2
+build=${1:-build/gcc-release-cuda}
+case $build in /*) ;; *) build=$root/$build ;; esac
+test -x "$build/q4x" || { echo "docs: there is no $build/q4x: run make"; exit 1; }
+PATH=$build:$PATH
+tmp=$(mktemp -d) || exit 2
+trap 'rm -rf "$tmp"' EXIT
+pass=0 fail=0
+good() { pass=$((pass + 1)); }
+bad() { fail=$((fail + 1)); echo "docs: $*"; }
+
+# produce COMMAND: its output, in the examples' folder
+produce() { (cd "$tmp/run" && sh -c "$1" 2>&1 </dev/null); }
+
+# rewrite README: print it with every generated block and example output made anew
+rewrite() {
+    rm -rf "$tmp/run"; mkdir "$tmp/run"; ln -s "$root/tests" "$tmp/run/tests"; ln -s "$root/Makefile" "$tmp/run/Makefile"
+    fence=0 skip=0
+    while IFS= read -r line || test -n "$line"; do
+        case $line in
+        '<!-- from: '*' -->')
+            printf '%s\n' "$line"
+            cmd=${line#'<!-- from: '}; produce "${cmd%' -->'}"
+            skip=1; continue ;;
+        '<!-- end -->') skip=0 ;;
+        '```'*) if test $fence = 1; then fence=0 skip=0; else fence=1; fi ;;
+        '$ q4x '*)
+            if test $fence = 1; then printf '%s\n' "$line"; produce "${line#'$ '}"; skip=1; continue; fi ;;
+        '$ '* | '') if test $fence = 1; then skip=0; fi ;;
+        esac
+        test $skip = 1 || printf '%s\n' "$line"
+    done <"$1"
+}
+
+# fits EXPECTED ACTUAL: the same lines, `...` in EXPECTED standing for any number of them
+fits() {
+    awk -v expected="$1" '
+        function rest(i, j) {
+            for (; i <= nw; i++) {
+                if (want[i] == "...") { for (; j <= ng + 1; j++) if (rest(i + 1, j)) return 1; return 0 }
+                if (j > ng || want[i] != got[j]) { if (j > far) far = j; if (i > wfar) wfar = i; return 0 }
+                j++
+            }
+            return j == ng + 1
+        }
+        { got[++ng] = $0 }
+        END {
+            while ((getline line < expected) > 0) want[++nw] = line
+            if (rest(1, 1)) exit 0
+            printf "line %d is\n    %s\nit says now\n    %s\n", wfar, want[wfar], got[far]
+            exit 1
+        }' "$2"
+}
+
+if test $update = 1; then
+    rewrite README.md >"$tmp/new"
+    if fits README.md "$tmp/new" >/dev/null; then echo "docs: README.md is up to date"
+    else cat "$tmp/new" >README.md; echo "docs: README.md rewritten; lines '...' in examples are lost where it differed"; fi
+    exit 0
+fi
+
+rewrite README.md >"$tmp/new"
+if why=$(fits README.md "$tmp/new"); then good; else bad "README.md: $why"; fi
+
+for c in $(q4x help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+    if grep -q "q4x $c" README.md; then good; else bad "README.md: command $c is missing"; fi
+done
+for l in $(q4x levers --json | tr -d ' ",' | sed -n 's/^name://p'); do
+    if grep -q "\`$l\`" README.md; then good; else bad "README.md: lever or profile $l is missing"; fi
+done
+# taps: names without "Lxx."; the README's table is between the marks
+q4x info --nodes tests/models/demo.gguf | sed 's/ .*//; s/^L[0-9]*\.//' | sort -u >"$tmp/taps"
+sed -n '/^<!-- taps -->/,/^<!-- end -->/p' README.md | grep -o '`[a-z][a-z.]*`' | tr -d '\140' | sort -u >"$tmp/listed"
+if test -s "$tmp/taps" && why=$(diff "$tmp/taps" "$tmp/listed"); then good; else bad "README.md: taps (< in the program, > in the README): $why"; fi
+for p in $(grep -o '`\(bin\|lib\|kernels\|bisect\|tests\|evidence\|\.ci\)/[A-Za-z0-9_./*-]*`' README.md | tr -d '\140' | sort -u); do
+    # shellcheck disable=SC2086 # a glob
+    if ls -d $p >/dev/null 2>&1; then good; else bad "README.md: there is no $p"; fi
+done
+
+# contracts: the header that declares an op's function states these fields
+sed -n 's/^OP(\([a-z0-9_]*\),.*/\1/p' kernels/ops.def >"$tmp/ops"
+while read -r op; do
+    h=$(grep -l "\b${op}_cpu\b" kernels/*.h | grep -v '/ops\.h$' | head -n 1)
+    if test -z "$h"; then bad "kernels: no header declares ${op}_cpu"; continue; fi
+    lacks=
+    for field in computes class order rounds fma special bound levers; do
+        grep -qw "$field" "$h" || lacks="$lacks $field"
+    done
+    if test -z "$lacks"; then good; else bad "$h: the contract of $op lacks:$lacks"; fi
+done <"$tmp/ops"
+
+# The twins: a wrong table, a wrong example, a missing line must be seen; an honest text must pass.
+twin() { # text fits?
+    printf '%b' "$1" >"$tmp/t.md"
+    rewrite "$tmp/t.md" >"$tmp/t.new"
+    if fits "$tmp/t.md" "$tmp/t.new" >/dev/null; then r=yes; else r=no; fi
+    if test $r = "$2"; then good; else bad "twin: '$1' fits: $r"; fi
+}
+twin 'text\n<!-- from: q4x levers | head -n 1 | cut -c1-3 -->\nact\n<!-- end -->\ntext\n' yes
+twin 'text\n<!-- from: q4x levers | head -n 1 | cut -c1-3 -->\nacr\n<!-- end -->\ntext\n' no
+twin '```\n$ q4x help | head -n 1\nusage: q4x COMMAND [ARGUMENT...]\n```\n' yes
+twin '```\n$ q4x help | head -n 1\nusage: q4x\n```\n' no
+twin '```\n$ q4x help\nusage: q4x COMMAND [ARGUMENT...]\n...\n```\n' yes
+twin '```\n$ q4x help\nusage: q4x COMMAND [ARGUMENT...]\n```\n' no
+echo "docs: $pass passed, $fail failed"
+test $fail = 0
