@@ -1,0 +1,280 @@
+/* advice.c: what a reader must know, what to record next, and what the comparison does not establish. Generated from
+ * what is missing (requirement R57), so that no report can leave it out. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bisect/case.h"
+
+static const char *node_name(const bis_case *c, int32_t n) {
+    return c->pair->a->nodes[n].name;
+}
+
+/* ---- notes ---- */
+
+static void note_levers(bis_case *c) {
+    const bis_header *h = &c->header;
+    if (h->device_null == BIS_NULL_NAMED)
+        bis_say(&c->notes,
+                "The device is not counted as a lever: the named pair of devices is equal in all %lld records.",
+                (long long)c->null_compared);
+    if (h->device_null == BIS_NULL_SESSION)
+        bis_say(&c->notes,
+                "The device is not counted as a lever: this session holds a device pair that was IDENTICAL.");
+    if (c->null_tested && h->device_differs && h->device_null != BIS_NULL_NAMED)
+        bis_say(&c->notes, "Device null failed: %lld of %lld records of the named pair differ, so the device counts.",
+                (long long)c->null_differing, (long long)c->null_compared);
+    for (int32_t i = 0; i < h->nlever && c->verdict == BIS_V_IDENTICAL; i++)
+        bis_say(&c->notes, "INERT: lever %s (%s | %s) moved nothing in these runs.", h->lever[i].name, h->lever[i].a,
+                h->lever[i].b);
+    if (c->rq.a->path && c->rq.b->path && !strcmp(c->rq.a->path, c->rq.b->path))
+        bis_say(&c->notes, "Both arms are the same file: equality says nothing.");
+}
+
+static void note_floor(bis_case *c, const bis_floor *f, const char *arm) {
+    if (f->measured && f->differing)
+        bis_say(
+            &c->notes,
+            "The floor of arm %s is not zero: %lld of %lld records differ between two recordings of it, first %s in "
+            "forward %d. Differences of the pair may be that.",
+            arm, (long long)f->differing, (long long)f->compared, f->first_node, f->first_forward);
+}
+
+static void note_selections(bis_case *c) {
+    int64_t in = 0, in_all = 0, out = 0, out_all = 0;
+    for (int32_t i = 0; i < c->flips.nrows; i++) {
+        const bis_flip_row *r = &c->flips.row[i];
+        if (r->comparable) {
+            in += r->flips;
+            in_all += r->slots;
+            if (r->ids && (double)r->swapped > 0.3 * (double)r->ids)
+                bis_say(&c->notes,
+                        "Alarm: in forward %d the flipped %s keep only %.0f %% of their ids. Equal ids with so little "
+                        "overlap point at different inputs, not at rounding.",
+                        r->forward, r->kind, 100 * (1 - (double)r->swapped / (double)r->ids));
+        } else {
+            out += r->flips;
+            out_all += r->slots;
+        }
+    }
+    if (c->flips.wide)
+        bis_say(
+            &c->notes,
+            "Alarm: %lld selections flip although the cut is more than 8 bf16 steps wide. Rounding rarely reaches so "
+            "far; look for different inputs.",
+            (long long)c->flips.wide);
+    if (out_all && in_all)
+        bis_say(&c->notes,
+                "Exclusion matters: %lld of %lld selections (%.1f %%) flip in comparable forwards, %lld of %lld (%.1f "
+                "%%) in "
+                "the excluded ones; together it would be %.1f %%.",
+                (long long)in, (long long)in_all, 100.0 * (double)in / (double)in_all, (long long)out,
+                (long long)out_all, 100.0 * (double)out / (double)out_all,
+                100.0 * (double)(in + out) / (double)(in_all + out_all));
+}
+
+static void note_logits(bis_case *c) {
+    const bis_choices *k = &c->choices;
+    if (k->aligned < k->n)
+        bis_say(&c->notes,
+                "In %d of %d forwards the chosen id is not the best of the recorded values, or those are missing.",
+                k->n - k->aligned, k->n);
+    if (k->lattice_a == 1 || k->lattice_b == 1)
+        bis_say(&c->notes,
+                "All logits of arm %s lie on the bf16 grid: they were rounded before they were recorded, so "
+                "contrasts collapse into ties there.",
+                k->lattice_a == 1 && k->lattice_b == 1 ? "A and B"
+                : k->lattice_a == 1                    ? "A"
+                                                       : "B");
+}
+
+static void notes(bis_case *c) {
+    const bis_map *m = &c->map;
+    note_levers(c);
+    if (!c->compared) return;
+    note_floor(c, &c->floor_a, "A");
+    note_floor(c, &c->floor_b, "B");
+    if (m->both_nonfinite)
+        bis_say(&c->notes, "Non-finite values in both arms at %lld taps, first %s in forward %d.",
+                (long long)m->both_nonfinite, node_name(c, m->both_n), m->both_f);
+    if (c->pair->unaligned)
+        bis_say(
+            &c->notes,
+            "%lld taps could not be compared: V heads lie in file order in one arm and in HF order in the other, and "
+            "hashes and sketches cannot be permuted.",
+            (long long)c->pair->unaligned);
+    if (c->pair->nonly_a + c->pair->nonly_b)
+        bis_say(&c->notes, "%d nodes are recorded by arm A alone, %d by arm B alone; they are left out.",
+                c->pair->nonly_a, c->pair->nonly_b);
+    note_selections(c);
+    note_logits(c);
+}
+
+/* ---- what to record next ---- */
+
+/* Layer of a node as an option, "" for none. */
+static const char *layer_option(const bis_case *c, int32_t n, char *buf, size_t size) {
+    int32_t l = c->pair->a->nodes[n].layer;
+    if (l < 0)
+        buf[0] = 0;
+    else
+        snprintf(buf, size, " --layer %d", l);
+    return buf;
+}
+
+static void next_for_node(bis_case *c) {
+    const bis_map *m = &c->map;
+    char lay[24];
+    if (m->out_f < 0) return;
+    const bis_cell *x = bis_map_cell(m, c->pair, m->out_f, m->out_n);
+    const char *kind = bis_kind(node_name(c, m->out_n));
+    layer_option(c, m->out_n, lay, sizeof lay);
+    switch (x->why) {
+    case BIS_R_band_not_recorded:
+    case BIS_R_distance_not_recorded:
+        bis_say(&c->next, "Both arms with `--bands%s --node '*'`: says whether %s is within its rounding.", lay,
+                node_name(c, m->out_n));
+        break;
+    case BIS_R_rows_not_kept:
+        bis_say(&c->next, "Both arms with `--rows all%s --node '%s'`: not all rows of %s were kept.", lay, kind,
+                node_name(c, m->out_n));
+        break;
+    case BIS_R_gain_outlier:
+    case BIS_R_distance_not_finite:
+        bis_say(
+            &c->next,
+            "Both arms with `--mode full%s`, forward %d: with the inputs of %s at hand, added and inherited difference "
+            "can be told apart.",
+            lay, m->out_f, node_name(c, m->out_n));
+        break;
+    default:
+        bis_say(&c->next, "Both arms with `--mode full%s --node '%s'`: the tensors of %s themselves.", lay, kind,
+                node_name(c, m->out_n));
+        break;
+    }
+}
+
+static void next_for_tokens(bis_case *c) {
+    const bis_choices *k = &c->choices;
+    if (k->first >= 0 && !k->choice[k->first].logits)
+        bis_say(&c->next, "Logit rows of forward %d in both arms: nothing else says what decides the id.", k->first);
+    if (k->ndiffer && k->s_n < BIS_TIE_MIN_N)
+        bis_say(&c->next,
+                "More agreeing forwards: a longer run (`-n`), or other prompts; the noise of the pair has n = %d here.",
+                k->s_n);
+    if (c->pair->nexcluded) {
+        char *ids = NULL;
+        size_t size = 0;
+        FILE *s = open_memstream(&ids, &size);
+        for (int32_t f = 0; s && f + 1 < c->pair->nf && f < 32; f++)
+            fprintf(s, "%s%d", f ? "," : "", BIS_FA(c->pair, f)->sampled);
+        if (s) fclose(s);
+        bis_say(&c->next,
+                "Both arms on one list of ids, `--force-ids %s`: makes the %d excluded forwards comparable.%s",
+                ids ? ids : "...", c->pair->nexcluded, c->pair->nf > 33 ? " (The list is cut here after 32 ids.)" : "");
+        free(ids);
+    }
+}
+
+static void next_separating(bis_case *c) {
+    const bis_header *h = &c->header;
+    if (h->nlever < 2) return;
+    bis_say(&c->next, "One lever at a time, to tell %d declared differences apart:", h->nlever);
+    for (int32_t i = 0; i < h->nlever; i++)
+        bis_say(&c->next, "arm A against arm A with %s = %s (here %s).", h->lever[i].name, h->lever[i].b,
+                h->lever[i].a);
+}
+
+static void next(bis_case *c) {
+    const bis_request *q = &c->rq;
+    if (c->verdict == BIS_V_TRUNCATED)
+        bis_say(&c->next, "Arm %s again: its dump is cut short.",
+                q->truncated_a && q->truncated_b ? "A and arm B"
+                : q->truncated_a                 ? "A"
+                                                 : "B");
+    if (c->reason == BIS_R_keys_differ || c->reason == BIS_R_forward_count_differs ||
+        c->reason == BIS_R_logits_one_sided)
+        bis_say(&c->next, "Both arms with the same version, the same taps and the same number of ids.");
+    if (c->reason == BIS_R_prompt_differs || c->reason == BIS_R_forward0_differs)
+        bis_say(&c->next, "Both arms on the same prompt ids (`--ids`).");
+    if (c->compared) {
+        next_for_node(c);
+        next_for_tokens(c);
+    }
+    next_separating(c);
+    if (c->compared && !q->floor_a)
+        bis_say(&c->next, "Arm A a second time, given as `--floor-a`: is it equal to itself?");
+    if (c->compared && !q->floor_b) bis_say(&c->next, "Arm B a second time, given as `--floor-b`.");
+    if (c->compared && c->pair->unaligned)
+        bis_say(&c->next, "`--mode full` for tensors with V heads: then they can be brought to one order.");
+    if (c->compared && !c->logit_rows) bis_say(&c->next, "Logit rows in both arms.");
+}
+
+/* ---- what this does not establish ---- */
+
+static void limits_controls(bis_case *c) {
+    if (!c->floor_a.measured || !c->floor_b.measured)
+        bis_say(&c->limits, "Floor of %s: NOT MEASURED. That two runs of one arm are equal is assumed, not shown.",
+                c->floor_a.measured   ? "arm B"
+                : c->floor_b.measured ? "arm A"
+                                      : "either arm");
+    bis_say(&c->limits, "Tapped against untapped: NOT MEASURED. That the taps did not move the runs is assumed.");
+    bis_say(&c->limits, "Read twice: NOT MEASURED. That the buffers were read right is assumed.");
+}
+
+static void limits_verdict(bis_case *c) {
+    const bis_map *m = &c->map;
+    switch (c->verdict) {
+    case BIS_V_IDENTICAL:
+    case BIS_V_WITHIN_BAND:
+        bis_say(&c->limits, "One prompt, %d comparable forwards (n = 1). Other prompts and later forwards may differ.",
+                c->pair->ncomparable);
+        break;
+    case BIS_V_TIE:
+    case BIS_V_TOKENS_DIFFER:
+        bis_say(&c->limits, "Which difference moved the id. Two records show where arms differ; only replacing one "
+                            "difference by the other shows what it does.");
+        break;
+    case BIS_V_DIVERGED:
+    case BIS_V_FAULT:
+    case BIS_V_NON_FINITE:
+        bis_say(&c->limits,
+                "That the named node moved any id: a difference is located here, its effect is not measured.");
+        bis_say(&c->limits, "Which arm is right. Both may be wrong.");
+        break;
+    default: break;
+    }
+    if (c->contaminated)
+        bis_say(&c->limits,
+                "That the named node adds a difference: its inputs differ too, so part or all may be inherited.");
+    if (m->unjudged)
+        bis_say(&c->limits,
+                "%lld inherited differences were not judged by their gain: distances of inputs or states are not "
+                "recorded.",
+                (long long)m->unjudged);
+}
+
+static void limits(bis_case *c) {
+    if (!c->compared) {
+        bis_say(&c->limits, "Anything about the two runs: they were not compared.");
+        return;
+    }
+    limits_verdict(c);
+    if (c->confounded)
+        bis_say(&c->limits, "Which of the %d declared differences is responsible: nothing is attributed to a lever.",
+                c->confounded);
+    else if (c->header.nlever == 1 && c->verdict != BIS_V_IDENTICAL)
+        bis_say(&c->limits, "More than that the arms differ in %s and in nothing else that their headers record.",
+                c->header.lever[0].name);
+    if (c->pair->nexcluded)
+        bis_say(&c->limits, "Anything about forwards %d to %d: their inputs differ. Equal ids there are coincidental.",
+                c->pair->excluded[0].forward, c->pair->excluded[c->pair->nexcluded - 1].forward);
+    if (!c->logit_rows) bis_say(&c->limits, "What decides the ids: no logit rows are recorded.");
+    limits_controls(c);
+}
+
+void bis_advise(bis_case *c) {
+    notes(c);
+    next(c);
+    limits(c);
+}

@@ -1,0 +1,60 @@
+/* header.h: every differing field of two dumps' headers, in three classes (design.md 6, step 2).
+ *
+ * free: printed, never counted (time, boot, paths, threads, isa, how much was recorded). lever: what may explain a
+ * difference; a profile counts as one, a build as one, the device as one unless a device null is known. fatal: model
+ * content, prompt ids, version of the tap vocabulary.
+ */
+#ifndef BISECT_HEADER_H
+#define BISECT_HEADER_H
+
+#include "bisect/words.h"
+#include "lib/dump.h"
+
+typedef enum { BIS_H_FREE, BIS_H_LEVER, BIS_H_FATAL } bis_hclass;
+
+/* A field that differs. Values are compact JSON, strings without quotes, long ones cut with "..."; "(absent)". */
+typedef struct {
+    char *key, *a, *b;
+    bis_hclass cls;
+} bis_hdiff;
+
+/* One declared difference: "gdn" seq | chunk64; "moe.combine@L03.*" (absent) | experts; "device" cpu | cuda. */
+typedef struct {
+    char *name, *a, *b;
+} bis_lever;
+
+typedef enum { BIS_NULL_NONE, BIS_NULL_SESSION, BIS_NULL_NAMED } bis_null;
+
+typedef struct {
+    int32_t ndiff, nlever;
+    bis_hdiff *diff;
+    bis_lever *lever;
+    int device_differs;
+    bis_null device_null;       /* the device differs and is known to move nothing */
+    int imported_a, imported_b; /* not written by this house's tap */
+    int unknown;                /* a dump does not declare model, device and levers */
+    int same_kernels;           /* both were computed by the same kernel sources: equal levers claim equal bits */
+    bis_reason fatal;           /* BIS_R_none: the dumps may be compared */
+    char where[240];
+} bis_header;
+
+int bis_header_diff(const q4x_dump *a, const q4x_dump *b, bis_null device_null, int allow_confounded, bis_header *ret,
+                    q4x_err *err);
+void bis_header_free(bis_header *h);
+
+/* String at "arm.device" in the header, or NULL. */
+const char *bis_header_str(const q4x_dump *d, const char *dotted);
+const json_t *bis_header_get(const q4x_dump *d, const char *dotted);
+
+/* 1 when both dumps claim the same arithmetic for this node in this forward: the same kernels, op and levers, and no
+ * scoped lever of one arm alone that reaches it. A plant is no arithmetic: it breaks the claim that is still made. */
+int bis_header_claims(const bis_header *h, const q4x_dump *a, const q4x_dump *b, int32_t node_a, int32_t node_b,
+                      int32_t forward);
+
+/* 1 when h says: same model, same prompt, same kernels, same levers, other device. */
+int bis_header_is_device_pair(const bis_header *h);
+
+/* NULL when d2 may serve as a floor of d1 (same model, prompt, device, levers, kernels), else what differs. */
+const char *bis_header_other_arm(const bis_header *h);
+
+#endif

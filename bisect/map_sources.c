@@ -1,0 +1,72 @@
+/* map_sources.c: nodes that differ although their inputs are equal: may the arms' arithmetic differ there by so much?
+ */
+#include <math.h>
+
+#include "bisect/map.h"
+
+/* The state record of an op whose output differs too tells of the same event. */
+static int told_by_writer(const bis_pair *p, int32_t f, int32_t s) {
+    for (int32_t i = 0; i < p->nwriter[s]; i++)
+        if (p->eq[bis_at(p, f, p->writer[s][i])] == BIS_DIFF) return 1;
+    return 0;
+}
+
+static int claims_equal(const bis_pair *p, const bis_header *h, int32_t f, int32_t n) {
+    if (!p->a->nodes[n].is_state) return bis_header_claims(h, p->a, p->b, n, p->to_b[n], f);
+    for (int32_t i = 0; i < p->nwriter[n]; i++) {
+        int32_t w = p->writer[n][i];
+        if (p->to_b[w] < 0 || !bis_header_claims(h, p->a, p->b, w, p->to_b[w], f)) return 0;
+    }
+    return p->nwriter[n] > 0;
+}
+
+/* A selection made of equal scores by declared different rules: a tie at the cut of every flipped row explains it, and
+ * so does a mere order. */
+static bis_reason selection(const bis_pair *p, const bis_flips *s, int32_t f, int32_t n) {
+    const q4x_tap *a = p->ta[bis_at(p, f, n)], *b = p->tb[bis_at(p, f, n)];
+    if (!a->has_sel || !b->has_sel) return BIS_R_distance_not_recorded;
+    for (int64_t i = 0; i < s->n; i++) {
+        const bis_flip *x = &s->flip[i];
+        if (x->forward == f && x->node == n && !(x->margin_a == 0 && x->margin_b == 0)) return BIS_R_selection_differs;
+    }
+    return BIS_R_none;
+}
+
+/* BIS_R_none: within 4 x the pair's rms. Whatever is not known to be within is out. */
+static bis_reason against_band(const bis_cell *c) {
+    const bis_dist *d = c->dist;
+    const int band = c->rms >= 0 && c->hard >= 0;
+    if (d->nonfinite) return BIS_R_distance_not_finite;
+    if (band && d->how != BIS_D_NONE && d->lo > c->hard) return BIS_R_above_hard_band;
+    if (band && d->how != BIS_D_NONE && d->lo > BIS_BAND_LIMIT * c->rms) return BIS_R_above_rms_band;
+    if (!band) return BIS_R_band_not_recorded;
+    if (!bis_dist_ranked(d)) return BIS_R_distance_not_recorded;
+    if (d->partial) return BIS_R_rows_not_kept;
+    return d->hi <= BIS_BAND_LIMIT * c->rms ? BIS_R_none : BIS_R_above_rms_band;
+}
+
+static bis_reason judge(const bis_pair *p, const bis_header *h, const bis_flips *s, const bis_cell *c, int32_t f,
+                        int32_t n) {
+    if (claims_equal(p, h, f, n)) return BIS_R_same_arithmetic_bits_differ;
+    return p->a->nodes[n].is_ids ? selection(p, s, f, n) : against_band(c);
+}
+
+void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bis_flips *s) {
+    for (int32_t f = 0; f < p->ncomparable; f++)
+        for (int32_t n = 0; n < p->nn; n++) {
+            bis_cell *c = bis_map_cell(m, p, f, n);
+            if (p->eq[bis_at(p, f, n)] != BIS_DIFF || c->in != BIS_SAME) continue;
+            if (p->a->nodes[n].is_state && told_by_writer(p, f, n)) continue;
+            m->nsources++;
+            c->why = judge(p, h, s, c, f, n);
+            c->cls = c->why == BIS_R_none ? BIS_C_WITHIN : BIS_C_OUT;
+            m->nwithin += c->why == BIS_R_none;
+            m->nout += c->why != BIS_R_none;
+            if (!bis_is_fault(c->why)) continue;
+            m->nfault++;
+            if (m->fault_f < 0) {
+                m->fault_f = f;
+                m->fault_n = n;
+            }
+        }
+}

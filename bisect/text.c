@@ -1,0 +1,191 @@
+/* text.c: the summary for the terminal: at most 40 lines, labels in one column, the verdict last. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bisect/case.h"
+#include "bisect/fmt.h"
+
+enum { MAX_LINES = 40, LABEL = 10 };
+
+typedef struct {
+    const bis_case *c;
+    FILE *out;
+    int lines, verbose;
+} pen;
+
+static void line(pen *w, const char *label, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void line(pen *w, const char *label, const char *fmt, ...) {
+    va_list ap;
+    fprintf(w->out, "%-*s", LABEL, label);
+    va_start(ap, fmt);
+    vfprintf(w->out, fmt, ap);
+    va_end(ap);
+    fputc('\n', w->out);
+    w->lines++;
+}
+
+static const char *name(const pen *w, int32_t n) {
+    return w->c->pair->a->nodes[n].name;
+}
+
+static void arms(pen *w) {
+    const bis_header *h = &w->c->header;
+    for (int i = 0; i < 2; i++) {
+        const char *dev = bis_header_str(i ? w->c->rq.b : w->c->rq.a, "arm.device");
+        fprintf(w->out, "%-*s%s (%s) ", LABEL, i ? "arm B" : "arm A", bis_arm(w->c, i).s,
+                dev ? bis_printable(dev).s : "unknown device");
+        bis_arm_levers(w->c, i, w->out);
+        fputc('\n', w->out);
+        w->lines++;
+    }
+    if (!h->nlever) line(w, "lever", "none: the arms declare no difference%s", h->unknown ? ", not all they are" : "");
+    for (int32_t i = 0; i < h->nlever && i < 4; i++)
+        line(w,
+             i               ? ""
+             : h->nlever > 1 ? "levers"
+                             : "lever",
+             "%s: %s | %s%s", h->lever[i].name, h->lever[i].a, h->lever[i].b,
+             i == 3 && h->nlever > 4 ? " (and more)" : "");
+}
+
+static void structure(pen *w) {
+    const bis_pair *p = w->c->pair;
+    if (!p || p->a->nforwards < 1) return;
+    line(w, "structure", "%d layers, %d nodes and %d states a forward, %d forwards, prefill %d", p->layers,
+         p->nn - p->nstates, p->nstates, p->a->nforwards, p->a->forwards[0].n_ids);
+}
+
+static bis_str control(const bis_floor *f) {
+    bis_str r;
+    if (f->measured)
+        snprintf(r.s, sizeof r.s, "%lld/%lld", (long long)f->differing, (long long)f->compared);
+    else
+        snprintf(r.s, sizeof r.s, "NOT MEASURED");
+    return r;
+}
+
+static void controls(pen *w) {
+    line(w, "controls", "floor A %s, floor B %s, perturbation NOT MEASURED, read-twice NOT MEASURED",
+         control(&w->c->floor_a).s, control(&w->c->floor_b).s);
+}
+
+static void compared(pen *w) {
+    const bis_pair *p = w->c->pair;
+    line(w, "compared", "forwards %s: %lld of %lld taps identical, %lld of %lld logit rows",
+         bis_range(0, p->ncomparable - 1).s, (long long)p->identical, (long long)p->compared,
+         (long long)w->c->logit_rows_equal, (long long)w->c->logit_rows);
+    if (p->nonly_a + p->nonly_b) line(w, "", "only in A: %d nodes, only in B: %d", p->nonly_a, p->nonly_b);
+    if (!p->nexcluded) return;
+    const bis_excluded *x = &p->excluded[0];
+    line(w, "excluded", "forwards %s: %s at %d (%d | %d)", bis_range(x->forward, p->nf - 1).s, bis_reason_text(x->why),
+         x->forward, x->id_a, x->id_b);
+}
+
+static void ids_line(pen *w, const char *label, const q4x_dump *d, int32_t mark) {
+    fprintf(w->out, "%-*s", LABEL, label);
+    for (int32_t f = 0; f < d->nforwards && f < 12; f++)
+        fprintf(w->out, f == mark ? "[%d] " : "%d ", d->forwards[f].sampled);
+    fprintf(w->out, d->nforwards > 12 ? "(%d in all)\n" : "\n", d->nforwards);
+    w->lines++;
+}
+
+static void tokens(pen *w) {
+    const bis_choices *k = &w->c->choices;
+    ids_line(w, "ids A", w->c->rq.a, k->first);
+    ids_line(w, "ids B", w->c->rq.b, k->first);
+    if (k->first < 0) {
+        line(w, "", "common prefix %d, no disagreement in comparable forwards", k->prefix);
+        return;
+    }
+    const bis_choice *x = &k->choice[k->first];
+    line(w, "", "common prefix %d, first disagreement at id %d (%d | %d): ROOT; later ones are downstream", k->prefix,
+         k->first, x->a, x->b);
+    if (!x->logits) {
+        line(w, "decision", "logit rows ABSENT: what decides the id cannot be said");
+        return;
+    }
+    line(w, "decision", "contrast A %s, B %s; margin A %s, B %s; max |dz| %s", bis_num(x->contrast_a).s,
+         bis_num(x->contrast_b).s, bis_num(x->margin_a).s, bis_num(x->margin_b).s, bis_num(x->max_dz).s);
+    line(w, "", "s %s (n = %d); a tie is within 3 s = %s, or exact%s", bis_num(k->s).s, k->s_n, bis_num(3 * k->s).s,
+         x->tie_a || x->tie_b ? ": an arm chose between equal values" : "");
+}
+
+static void one_node(pen *w, const char *label, int32_t f, int32_t n) {
+    const bis_cell *x = bis_map_cell(&w->c->map, w->c->pair, f, n);
+    const int gain = !isnan(x->gain);
+    line(w, label, "%-18s f%-3d rel L2 %-31s %s%s%s", bis_printable(name(w, n)).s, f,
+         w->c->pair->a->nodes[n].is_ids ? "(ids)" : bis_interval(x->dist).s, bis_cell_word(x), gain ? ", gain " : "",
+         gain ? bis_num(x->gain).s : "");
+}
+
+/* The lines below a named node: its inputs, its band. */
+static void about(pen *w, int32_t f, int32_t n) {
+    const bis_cell *x = bis_map_cell(&w->c->map, w->c->pair, f, n);
+    const char *in = x->in == BIS_SAME ? "equal by bits" : x->in == BIS_DIFF ? "differ" : "not known to be equal";
+    if (x->dist && x->rms >= 0 && bis_dist_ranked(x->dist))
+        line(w, "", "  inputs %s; %s of the pair's rms band, %s of hard", in, bis_percent(x->dist->d / x->rms).s,
+             bis_percent(x->dist->d / x->hard).s);
+    else
+        line(w, "", "  inputs %s; band not recorded", in);
+}
+
+static void nodes(pen *w) {
+    const bis_map *m = &w->c->map;
+    int32_t f[5], n[5];
+    if (m->first_f < 0) {
+        line(w, "first", "no tap differs");
+        return;
+    }
+    one_node(w, "first", m->first_f, m->first_n);
+    about(w, m->first_f, m->first_n);
+    if (m->out_f < 0) {
+        line(w, "out", "no node out of its band (%lld sources, all within)", (long long)m->nsources);
+    } else if (m->out_f != m->first_f || m->out_n != m->first_n) {
+        one_node(w, "out", m->out_f, m->out_n);
+        about(w, m->out_f, m->out_n);
+    }
+    for (int32_t i = 0; i < m->noutliers && i < 2; i++) {
+        const bis_outlier *o = &m->outlier[i];
+        line(w, i ? "" : "outlier", "%s f%d: gain %s, median of its kind %s (n = %lld)%s",
+             bis_printable(name(w, o->node)).s, o->forward, bis_num(o->gain).s, bis_num(o->median).s, (long long)o->n,
+             i == 1 && m->noutliers > 2 ? "; more in the report" : "");
+    }
+    int k = bis_worst(w->c, f, n, w->verbose ? 5 : 3);
+    for (int i = 0; i < k; i++) one_node(w, i ? "" : "largest", f[i], n[i]);
+}
+
+static void flips(pen *w) {
+    const bis_flips *s = &w->c->flips;
+    int shown = 0;
+    for (int32_t i = 0; i < s->nrows && shown < 6; i++) {
+        const bis_flip_row *r = &s->row[i];
+        if (!r->flips && !r->unrecorded && !r->order) continue;
+        line(w, shown++ ? "" : "flips", "f%-3d %-13s %lld of %lld, %lld ids swapped, %lld at a tie%s%s", r->forward,
+             bis_printable(r->kind).s, (long long)r->flips, (long long)r->slots, (long long)r->swapped,
+             (long long)r->tie_flips, r->unrecorded ? ", ids not recorded" : "", r->comparable ? "" : "  (excluded)");
+    }
+    if (s->nrows && !shown) line(w, "flips", "none");
+}
+
+void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out) {
+    pen w = {.c = c, .out = out, .verbose = verbose};
+    (void)names;
+    arms(&w);
+    structure(&w);
+    if (c->compared) {
+        controls(&w);
+        compared(&w);
+        tokens(&w);
+        nodes(&w);
+        flips(&w);
+    }
+    for (int i = 0; i < c->notes.n && w.lines < MAX_LINES - 5; i++) {
+        int room = 76;
+        line(&w, i ? "" : "note", "%.*s%s", verbose ? 1000 : room, c->notes.line[i],
+             !verbose && strlen(c->notes.line[i]) > (size_t)room ? "..." : "");
+    }
+    if (c->next.n && w.lines < MAX_LINES - 3) line(&w, "next", "%s", c->next.line[0]);
+    line(&w, "why", "%s%s%s%s", bis_reason_text(c->reason), c->where[0] ? " (" : "", c->where, c->where[0] ? ")" : "");
+    fprintf(out, "verdict: %s (%s) exit %d\n", c->name, bis_reason_word(c->reason), c->exit);
+}
