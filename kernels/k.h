@@ -24,7 +24,7 @@ extern "C" {
 typedef enum { K_MOVE, K_EXACT, K_ORDERED, K_BOUNDED } k_class;
 
 typedef enum {
-#define OP(name, cls) K_OP_##name,
+#define OP(name, cls, band) K_OP_##name,
 #include "kernels/ops.def"
 #undef OP
     K_OP_COUNT

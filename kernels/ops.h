@@ -4,7 +4,7 @@
 
 #include "kernels/k.h"
 
-#define OP(name, cls) void name##_cpu(const k_call *c);
+#define OP(name, cls, band) void name##_cpu(const k_call *c);
 #include "kernels/ops.def"
 #undef OP
 

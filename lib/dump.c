@@ -26,7 +26,7 @@ void q4x_dump_free(q4x_dump *d) {
     }
     if (p) {
         q4x_map_close(&p->map);
-        q4x_pool_free(&p->pool);
+        q4x_dpool_free(&p->pool);
         free(p->by_name), free(p->by_node), free(p->full);
         free(p);
     } else {

@@ -77,20 +77,20 @@ static inline uint64_t q4x_planes_most(uint64_t n) {
 /* ---- parsing payloads (dump_parse.c) ---- */
 
 /* Memory that lives as long as the dump. */
-typedef struct q4x_pool q4x_pool;
-struct q4x_pool {
+typedef struct q4x_dpool q4x_dpool;
+struct q4x_dpool {
     void *blocks;
     uint8_t *at;
     size_t left;
 };
-void *q4x_pool_take(q4x_pool *p, size_t n); /* aligned to 16; NULL: no memory */
-void q4x_pool_free(q4x_pool *p);
+void *q4x_dpool_take(q4x_dpool *p, size_t n); /* aligned to 16; NULL: no memory */
+void q4x_dpool_free(q4x_dpool *p);
 
 /* A place in a payload. The first failure is kept in rc and err; after it every read gives 0. */
 typedef struct {
     const uint8_t *p;
     uint64_t left, pos; /* bytes to the payload's end; position in the file */
-    q4x_pool *pool;
+    q4x_dpool *pool;
     q4x_err *err;
     int rc;
 } q4x_payload;
@@ -128,7 +128,7 @@ int q4x_parse_done(q4x_payload *c, q4x_dump_totals *ret);
 /* What the reader keeps behind a dump (q4x_dump.priv). */
 typedef struct {
     q4x_map map;
-    q4x_pool pool;                     /* nodes, taps and their arrays */
+    q4x_dpool pool;                     /* nodes, taps and their arrays */
     int32_t *by_name;                  /* nodes in the order of their names */
     int32_t **by_node;                 /* [nforwards]: taps in the order of their nodes, NULL: they lie in that order */
     q4x_full_ref *full;                /* by forward, node */

@@ -15,7 +15,7 @@ typedef struct pool_block {
     uint64_t pad; /* what follows is aligned to 16 */
 } pool_block;
 
-void *q4x_pool_take(q4x_pool *p, size_t n) {
+void *q4x_dpool_take(q4x_dpool *p, size_t n) {
     if (n > SIZE_MAX / 2) return NULL;
     n = (n + 15) / 16 * 16;
     if (n > p->left || !p->at) {
@@ -33,13 +33,13 @@ void *q4x_pool_take(q4x_pool *p, size_t n) {
     return ret;
 }
 
-void q4x_pool_free(q4x_pool *p) {
+void q4x_dpool_free(q4x_dpool *p) {
     for (pool_block *b = p->blocks; b;) {
         pool_block *next = b->next;
         free(b);
         b = next;
     }
-    *p = (q4x_pool){0};
+    *p = (q4x_dpool){0};
 }
 
 /* ---- reading ---- */
@@ -90,7 +90,7 @@ static uint64_t get_u64(q4x_payload *c, const char *field) {
 }
 
 static void *room(q4x_payload *c, uint64_t n) {
-    void *p = n > SIZE_MAX / 2 ? NULL : q4x_pool_take(c->pool, (size_t)n);
+    void *p = n > SIZE_MAX / 2 ? NULL : q4x_dpool_take(c->pool, (size_t)n);
     if (!p) c->rc = q4x_fail(c->err, Q4X_E_NOMEM, "no memory for %llu bytes of a dump", (unsigned long long)n);
     return p;
 }

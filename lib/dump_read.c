@@ -263,7 +263,7 @@ static int read_forward(reader *r, q4x_payload *c) {
         grow(&r->p->by_node, d->nforwards, &cap, sizeof *r->p->by_node))
         TRY(no_memory(r));
     if (r->ntaps) {
-        f.taps = q4x_pool_take(&r->p->pool, (size_t)r->ntaps * sizeof *f.taps);
+        f.taps = q4x_dpool_take(&r->p->pool, (size_t)r->ntaps * sizeof *f.taps);
         if (!f.taps) TRY(no_memory(r));
         memcpy(f.taps, r->taps, (size_t)r->ntaps * sizeof *f.taps);
     }

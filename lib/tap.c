@@ -14,8 +14,9 @@ static void kept_rows(const q4x_tap_opts *o, int64_t total, int64_t *row0, int64
     if (o->nrows < 0) {
         *row0 = 0;
         *nrows = total;
-    } else if (o->nrows == 0) {
-        *nrows = total < Q4X_SKETCH_ROWS ? total : Q4X_SKETCH_ROWS;
+    } else if (o->nrows == 0 || o->row0 < 0) {
+        int64_t last = o->nrows ? o->nrows : Q4X_SKETCH_ROWS;
+        *nrows = total < last ? total : last;
         *row0 = total - *nrows;
     }
 }

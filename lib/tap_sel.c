@@ -50,7 +50,8 @@ int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
     q4x_selection *s = &tn->rec.sel;
     const int32_t k = (int32_t)ev->cols;
     const int cuts = p->node[ev->node].scores != 0;
-    if (grow(tn, ev->total, k, q4x_tap_has_weights(p, ev->node), cuts)) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");
+    if (grow(tn, ev->total, k, q4x_tap_has_weights(p, ev->node), cuts))
+        return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");
     s->rows = ev->total;
     s->k = k;
     memcpy(s->ids + (int64_t)ev->row0 * k, ev->data, (size_t)ev->nrows * (size_t)k * sizeof(int32_t));

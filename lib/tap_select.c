@@ -21,8 +21,8 @@ static int parse_layers(const char *list, int32_t layers, char *keep, q4x_err *e
     }
 }
 
-/* Kept whatever is chosen: the ends of the model, and the nodes that read nothing but ids. The latter are where two arms
- * have equal inputs in every comparable forward, so what is added there is what all that follows inherits. */
+/* Kept whatever is chosen: the ends of the model, and the nodes that read nothing but ids. The latter are where two
+ * arms have equal inputs in every comparable forward, so what is added there is what all that follows inherits. */
 static int always(const q4x_plan *p, int32_t i) {
     const q4x_node *n = &p->node[i];
     if (!strcmp(n->name, "emb") || !strcmp(n->name, "wide") || !strcmp(n->name, "out") || i == p->logits) return 1;
