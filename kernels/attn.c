@@ -10,10 +10,25 @@ int64_t attn_scratch(const k_dims *d, int64_t Tc) {
     return k_visible_work(d, Tc) + d->hd;
 }
 
-/* One (token, head) is one step of a parallel loop. Long prompts hand out whole tokens (their list is made once),
- * dealt round so that the growing rows spread; few tokens hand out heads. */
-static int deal(const k_call *c) {
-    return c->T >= 4 * c->nth ? c->d->H : 1;
+/* Tokens whose keys or values are worked on together, so that all heads of a group find them in the cache. */
+enum { TILE = 16 };
+
+/* A step of the parallel loops: one token and some heads of one group, all of them when there are steps enough. */
+typedef struct {
+    int64_t parts, heads; /* parts of a group, heads of a part */
+} cut;
+
+static cut cut_of(const k_call *c) {
+    const int64_t per = c->d->H / c->d->G, steps = (int64_t)c->T * c->d->G;
+    int64_t parts = (c->nth + steps - 1) / steps;
+    if (parts > per) parts = per;
+    if (parts < 1) parts = 1;
+    return (cut){parts, (per + parts - 1) / parts};
+}
+
+/* Long prompts hand out whole tokens (their list is made once), dealt round so that the growing rows spread. */
+static int deal(const k_call *c, int64_t steps_a_token) {
+    return c->T >= 4 * c->nth ? (int)steps_a_token : 1;
 }
 
 static int worth(const k_call *c) {
@@ -32,28 +47,56 @@ static void turn_to(token *k, const k_call *c, int64_t t, int slot) {
     k->see = k_visible(c, c->in_i[slot], c->in_cols[slot], (int32_t)t, k_slice(c));
 }
 
-static void score_row(const k_call *c, const k_runs *see, int64_t t, int64_t h, float scale) {
+/* Heads h0 .. h1 of a token, all of one group. */
+typedef struct {
+    int64_t t, h0, h1;
+} part;
+
+static part part_of(const k_call *c, const cut *x, int64_t i) {
+    const int64_t per = c->d->H / c->d->G, g = i / x->parts % c->d->G;
+    part p = {.t = i / (x->parts * c->d->G), .h0 = g * per + i % x->parts * x->heads};
+    p.h1 = p.h0 + x->heads < (g + 1) * per ? p.h0 + x->heads : (g + 1) * per;
+    return p;
+}
+
+static float scaled(float dot, float scale, int32_t act) {
+    return k_rd(k_rd(dot, act) * scale, act);
+}
+
+/* Tokens j .. end for all heads of the part, two heads at a time. */
+static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, float scale) {
     const k_dims *d = c->d;
-    const int64_t hd = d->hd, step = d->G * hd;
+    const int64_t hd = d->hd, step = d->G * hd, Tc = c->Tc;
     const int32_t act = c->lv->act;
-    const float *q = c->in[0] + (t * d->H + h) * hd, *k = c->st[0]->f + h / (d->H / d->G) * hd;
-    float *y = c->out + (t * d->H + h) * c->Tc;
-    memset(y, 0, (size_t)c->Tc * sizeof *y);
-    for (int32_t r = 0; r < see->n; r++)
-        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++)
-            y[j] = k_rd(k_rd(k_v8_dot(q, k + j * step, hd), act) * scale, act);
+    const float *k = c->st[0]->f + p->h0 / (d->H / d->G) * hd, *q = c->in[0] + (p->t * d->H + p->h0) * hd;
+    float *y = c->out + (p->t * d->H + p->h0) * Tc, s[2];
+    int64_t h = p->h0;
+    for (; h + 2 <= p->h1; h += 2, q += 2 * hd, y += 2 * Tc)
+        for (int64_t i = j; i < end; i++) {
+            k_v8_dot2(q, q + hd, k + i * step, hd, s);
+            y[i] = scaled(s[0], scale, act);
+            y[i + Tc] = scaled(s[1], scale, act);
+        }
+    if (h < p->h1)
+        for (int64_t i = j; i < end; i++) y[i] = scaled(k_v8_dot(q, k + i * step, hd), scale, act);
 }
 
 void attn_score_cpu(const k_call *c) {
-    const int64_t H = c->d->H;
     const float scale = (float)(1.0 / sqrt((double)c->d->hd));
+    const cut x = cut_of(c);
+    const int64_t steps = c->d->G * x.parts;
 #pragma omp parallel num_threads(c->nth) if (worth(c))
     {
         token k = {-1, {0, NULL}};
-#pragma omp for schedule(static, deal(c))
-        for (int64_t i = 0; i < c->T * H; i++) {
-            turn_to(&k, c, i / H, 2);
-            score_row(c, &k.see, i / H, i % H, scale);
+#pragma omp for schedule(static, deal(c, steps))
+        for (int64_t i = 0; i < c->T * steps; i++) {
+            const part p = part_of(c, &x, i);
+            if (p.h0 >= p.h1) continue;
+            turn_to(&k, c, p.t, 2);
+            memset(c->out + (p.t * c->d->H + p.h0) * c->Tc, 0, (size_t)((p.h1 - p.h0) * c->Tc) * sizeof(float));
+            for (int32_t r = 0; r < k.see.n; r++)
+                for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
+                    score_tile(c, &p, j, j + TILE < end ? j + TILE : end, scale);
         }
     }
 }
@@ -79,7 +122,7 @@ void attn_prob_cpu(const k_call *c) {
 #pragma omp parallel num_threads(c->nth) if (worth(c))
     {
         token k = {-1, {0, NULL}};
-#pragma omp for schedule(static, deal(c))
+#pragma omp for schedule(static, deal(c, H))
         for (int64_t i = 0; i < c->T * H; i++) {
             turn_to(&k, c, i / H, 1);
             prob_row(c, &k.see, i);
@@ -87,47 +130,55 @@ void attn_prob_cpu(const k_call *c) {
     }
 }
 
-/* n8 vectors of output columns, n8 a constant in every use. */
-static inline __attribute__((always_inline)) void ctx_cols(const k_runs *see, const float *p, const float *v,
-                                                           int64_t step, float *y, const int n8) {
+/* 8 n8 columns on from what stands in y: y += sum over j .. end of p_j v_j; n8 a constant in every use. */
+static inline __attribute__((always_inline)) void ctx_cols(const float *p, const float *v, int64_t step, int64_t j,
+                                                           int64_t end, float *y, const int n8) {
     k_v8 acc[8];
-    for (int b = 0; b < n8; b++) acc[b] = k_v8_zero();
-    for (int32_t r = 0; r < see->n; r++)
-        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) {
-            k_v8 pj = k_v8_set(p[j]);
-            for (int b = 0; b < n8; b++) acc[b] = k_v8_fma(pj, k_v8_load(v + j * step + 8 * b), acc[b]);
-        }
+    for (int b = 0; b < n8; b++) acc[b] = k_v8_load(y + 8 * b);
+    for (; j < end; j++) {
+        k_v8 pj = k_v8_set(p[j]);
+        for (int b = 0; b < n8; b++) acc[b] = k_v8_fma(pj, k_v8_load(v + j * step + 8 * b), acc[b]);
+    }
     for (int b = 0; b < n8; b++) k_v8_store(y + 8 * b, acc[b]);
 }
 
-static void ctx_row(const k_call *c, const k_runs *see, int64_t t, int64_t h) {
+/* The chains of all heads of the part, on through tokens j .. end. */
+static void ctx_tile(const k_call *c, const part *x, int64_t j, int64_t end) {
     const k_dims *d = c->d;
     const int64_t hd = d->hd, step = d->G * hd;
-    const float *p = c->in[0] + (t * d->H + h) * c->Tc, *v = c->st[0]->f + h / (d->H / d->G) * hd;
-    float *y = c->out + (t * d->H + h) * hd;
-    int64_t i = 0;
-    for (; i + 64 <= hd; i += 64) ctx_cols(see, p, v + i, step, y + i, 8);
-    for (; i + 8 <= hd; i += 8) ctx_cols(see, p, v + i, step, y + i, 1);
-    for (; i < hd; i++) {
-        float acc = 0.0f;
-        for (int32_t r = 0; r < see->n; r++)
-            for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) acc = fmaf(p[j], v[j * step + i], acc);
-        y[i] = acc;
+    const float *v = c->st[0]->f + x->h0 / (d->H / d->G) * hd;
+    for (int64_t h = x->h0; h < x->h1; h++) {
+        const float *p = c->in[0] + (x->t * d->H + h) * c->Tc;
+        float *y = c->out + (x->t * d->H + h) * hd;
+        int64_t i = 0;
+        for (; i + 64 <= hd; i += 64) ctx_cols(p, v + i, step, j, end, y + i, 8);
+        for (; i + 8 <= hd; i += 8) ctx_cols(p, v + i, step, j, end, y + i, 1);
+        for (; i < hd; i++)
+            for (int64_t e = j; e < end; e++) y[i] = fmaf(p[e], v[e * step + i], y[i]);
     }
-    for (i = 0; i < hd; i++) y[i] = k_rd(y[i], c->lv->act);
 }
 
 void attn_ctx_cpu(const k_call *c) {
-    const int64_t H = c->d->H, kw = (int64_t)c->d->G * c->d->hd;
+    const int64_t hd = c->d->hd, kw = c->d->G * hd;
+    const cut x = cut_of(c);
+    const int64_t steps = c->d->G * x.parts;
     memcpy(c->st[0]->f + c->pos0 * kw, c->in[1], (size_t)(c->T * kw) * sizeof(float));
     c->st[0]->rows = c->pos0 + c->T;
 #pragma omp parallel num_threads(c->nth) if (worth(c))
     {
         token k = {-1, {0, NULL}};
-#pragma omp for schedule(static, deal(c))
-        for (int64_t i = 0; i < c->T * H; i++) {
-            turn_to(&k, c, i / H, 2);
-            ctx_row(c, &k.see, i / H, i % H);
+#pragma omp for schedule(static, deal(c, steps))
+        for (int64_t i = 0; i < c->T * steps; i++) {
+            const part p = part_of(c, &x, i);
+            if (p.h0 >= p.h1) continue;
+            turn_to(&k, c, p.t, 2);
+            float *y = c->out + (p.t * c->d->H + p.h0) * hd;
+            const int64_t n = (p.h1 - p.h0) * hd;
+            memset(y, 0, (size_t)n * sizeof *y);
+            for (int32_t r = 0; r < k.see.n; r++)
+                for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
+                    ctx_tile(c, &p, j, j + TILE < end ? j + TILE : end);
+            for (int64_t e = 0; e < n; e++) y[e] = k_rd(y[e], c->lv->act);
         }
     }
 }

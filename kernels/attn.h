@@ -38,7 +38,7 @@
  *   bound     n u sum|p v|, n visible tokens; with act=bf16 2^-8 |o| more
  *
  * levers act. engines: HF eager. scratch: attn_scratch floats a thread.
- * Bands: all three from their operands, called after the op; the angle of what came before is not theirs.
+ * Bands: all three from their operands, called after the op (attn_band.c says how).
  */
 #ifndef K_ATTN_H
 #define K_ATTN_H

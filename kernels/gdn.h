@@ -3,14 +3,19 @@
  * gdn_core
  *   computes  per value head, state S [dk, dv], for each token:
  *             S = e^g S;  m = S^T k;  dl = (v - m) beta;  S = S + k dl^T;  o = S^T q      (q scaled by dk^-0.5)
- *             lever gdn=seq so, token by token; gdn=chunk64 the same map in closed form for 64 tokens at a time. A call
- * of one row at a position > 0 always goes by tokens, as a decode step does in HF (section 8) inputs    in[0] q [T, nk
- * dk], in[1] k [T, nk dk], l2-normed; in[2] v [T, nv dv]; in[3] g [T, nv]; in[4] beta [T, nv]; value head h reads key
- * head h mod nk (d->gguf_heads) or h / (nv / nk) outputs   out [T, nv dv] = rd(o); st[0] delta [nv dk, dv]: S before, S
- * after fma       every step of every chain below special   a non-finite input reaches its own token and later ones, in
- * the value heads that read it, and stays in their state. g = -inf is a clean reset by tokens but NaN by chunks (inf -
- * inf in the exponents) levers    act (the store), gdn engines   seq: llama.cpp in structure, HF at decode. chunk64: HF
- * at prefill (torch fallback) scratch   gdn_scratch floats a thread
+ *             lever gdn=seq: so, token by token; gdn=chunk64: the same map in closed form, 64 tokens at a time. A
+ *             call of one row at a position > 0 always goes by tokens, as a decode step does in HF (section 8)
+ *   inputs    in[0] q [T, nk dk], in[1] k [T, nk dk], l2-normed; in[2] v [T, nv dv]; in[3] g [T, nv];
+ *             in[4] beta [T, nv]; value head h reads key head h mod nk (d->gguf_heads) or h / (nv / nk)
+ *   outputs   out [T, nv dv] = rd(o); st[0] delta [nv dk, dv]: S before, S after
+ *   fma       every step of every chain below
+ *   special   a non-finite input reaches its own token and later ones, in the value heads that read it, and stays in
+ *             their state. g = -inf is a clean reset by tokens but NaN by chunks (inf - inf in the exponents)
+ *   levers    act (the store), gdn
+ *   engines   seq: llama.cpp in structure, HF at decode. chunk64: HF at prefill (torch fallback)
+ *   scratch   gdn_scratch floats a thread
+ *   bound     gdn_core_band (derivation: gdn_band.c). hard is rigorous for the tile's own operands, the state before
+ *             it included, and loose (1e-4 to 2e-2 of it is used in f32); measured distances are 0.4 to 1.7 of rms
  *
  *   seq: order and rounds
  *     qs_i = q_i / sqrtf(dk); w = exp(g)
@@ -21,19 +26,20 @@
  *     o_j: fmaf(S_ij, qs_i, .) ascending i from +0; rd
  *     Any split of the tokens into calls and tiles gives the same bits.
  *
- *   chunk64: order and rounds. Chunks of 64 rows counted from the call's first row (tiles begin at multiples of 64),
- * the last one n <= 64 rows; i, j rows in the chunk, e, d columns of a key: qs_id = q_id * (float)(1 / sqrt(dk));  G_i
- * = G_(i-1) + g_i, from +0;  E_i = exp(G_i);  L_i = exp(G_(n-1) - G_i) kk_ij, qk_ij: fmaf(k_id | qs_id, k_jd, .)
- * ascending d from +0;  X_ij = exp(G_i - G_j) A_ij = (beta_i * kk_ij) * X_ij, j < i;  P_ij = qk_ij * X_ij, j <= i U_i =
- * beta_i * v_i - sum_{j<i} A_ij U_j;  K_i = (beta_i * E_i) * k_i - sum_{j<i} A_ij K_j   row by row, each sum an fmaf
- * chain, ascending j from +0, then one subtraction: forward substitution of (I + A) N_i = U_i - sum_e K_ie S_e chain
- * ascending e from +0, then one subtraction o_i = fmaf(E_i, sum_e qs_ie S_e, sum_{j<=i} P_ij N_j)      both chains
- * ascending from +0; rd S_e = fmaf(E_(n-1), S_e, sum_i (k_ie * L_i) N_i)           chain ascending i from +0 The spec
- * pads the last chunk with zero rows up to 64. They change nothing and are left out: G_63 = G_(n-1) as their g is 0,
- * their rows of A are 0, so their U, K and N are 0, and so are the terms k * N that they add to S.
- *
- *   bound     gdn_core_band: see gdn_band.c. hard is rigorous for the call's own operands (state included, as it stands
- *             before the tile), and loose; rms within a factor 2 on random data
+ *   chunk64: order and rounds
+ *     Chunks of 64 rows counted from the call's first row (tiles begin at multiples of 64), the last one n <= 64 rows.
+ *     i, j: rows in the chunk; d, e: key dims.
+ *     qs_id = q_id * (float)(1 / sqrt(dk))
+ *     G_i = G_(i-1) + g_i, from +0;  E_i = exp(G_i);  L_i = exp(G_(n-1) - G_i);  X_ij = exp(G_i - G_j)
+ *     kk_ij, qk_ij: fmaf(k_id, k_jd, .) and fmaf(qs_id, k_jd, .) ascending d from +0
+ *     A_ij = (beta_i * kk_ij) * X_ij, j < i;  P_ij = qk_ij * X_ij, j <= i
+ *     U_i = beta_i * v_i - sum_(j<i) A_ij U_j;  K_i = (beta_i * E_i) * k_i - sum_(j<i) A_ij K_j
+ *           row by row (forward substitution of I + A); the sums are chains ascending j from +0, then one subtraction
+ *     N_i = U_i - sum_e K_ie S_e                               chain ascending e from +0, then one subtraction
+ *     o_i = fmaf(E_i, sum_e qs_ie S_e, sum_(j<=i) P_ij N_j)    both chains ascending from +0; rd
+ *     S_e = fmaf(E_(n-1), S_e, sum_i (k_ie * L_i) N_i)         chain ascending i from +0
+ *     The spec pads the last chunk with zero rows up to 64. They change nothing and are left out: G_63 = G_(n-1) as
+ *     their g is 0; their rows of A are 0, so their U, K, N are 0, and so are the terms k * N that they add to S.
  */
 #ifndef K_GDN_H
 #define K_GDN_H

@@ -1,18 +1,20 @@
 /* The band of the chunked rule (the frame: gdn_band.c). Names as in gdn.h, |X_i| norms of rows, S before the chunk.
  *
  * N solves (I + A) N = beta V - beta E k S. So to first order an error dA of the weights enters as dA N (not as dA U
- * and dA K S one by one), and so do the roundings e made while U and K are built; all of these pass through M = (I +
- * A)^-1. Errors f made behind the solve do not: e_i = sum_{j<i} dA_ij |N_j| + roundings of U_i + |S| (roundings of K_i)
- * f_i = gamma(dk)|K_i||S| + u|N_i| dA_ij = |A_ij|(2u + x_ij) + beta X_ij gamma(dk)|k_i||k_j|      x_ij = 2u +
- * sum_{j<r<=i} u|G_r| + u|G_i - G_j| An error s of S itself reaches row i of the outputs through R_i = E_i q_i - sum_j
- * P_ij K_j, and the next S through T = E I - sum_i L_i k_i K_i^T, the product of the token maps, of norm at most E prod
- * lambda: o_i = |R_i| s + sum_j |(P M)_ij| e_j + sum_j |P_ij| f_j + (gamma(dk) + 2u + x_i) E_i|q_i||S| + sum_j dP_ij
- * |N_j|
- *         + gamma(i+2) sum_j |P_ij||N_j| + u|o_i|
+ * and dA K S one by one), and so do the roundings e made while U and K are built; all of these pass through
+ * M = (I + A)^-1. Errors f made behind the solve do not:
+ *   e_i   = sum_(j<i) dA_ij |N_j| + roundings of U_i + |S| (roundings of K_i)
+ *   f_i   = gamma(dk)|K_i||S| + u|N_i|
+ *   dA_ij = |A_ij|(2u + x_ij) + beta X_ij gamma(dk)|k_i||k_j|
+ *   x_ij  = 2u + sum_(j<r<=i) u|G_r| + u|G_i - G_j|, the relative error of X_ij; x_i that of E_i
+ * An error s of S itself reaches row i of the outputs through R_i = E_i q_i - sum_j P_ij K_j, and the next S through
+ * T = E I - sum_i L_i k_i K_i^T, the product of the token maps, of norm at most E prod lambda:
+ *   o_i = |R_i| s + sum_j |(P M)_ij| e_j + sum_j |P_ij| f_j + (gamma(dk) + 2u + x_i) E_i|q_i||S|
+ *         + sum_j dP_ij |N_j| + gamma(i+2) sum_j |P_ij||N_j| + u|o_i|
  *   s   = |T| s + sum_j |Z_j| e_j + sum_i L_i|k_i| (f_i + (u + x + gamma(n))|N_i|) + x E|S| + u|S'|
  *         Z_j = sum_i L_i k_i M_ij
- * The mean squares: squares in place of the bounds, .18 u^2 chains in place of gamma; a product of an error of S with a
- * vector keeps 1/dk of the square, |T|^2/dk that of T.
+ * The mean squares: squares in place of the bounds, .18 u^2 chains in place of gamma; a product of an error of S with
+ * a vector keeps 1/dk of the square, |T|^2/dk that of T.
  */
 #include <string.h>
 

@@ -35,7 +35,7 @@
  *   levers    tie
  *   scratch   indexer_scratch floats a thread
  *
- * Bands: idx_pool and idx_score from their operands (indexer.c says how); idx_sel has none (ids do not round).
+ * Bands: idx_pool and idx_score from their operands (indexer_band.c says how); idx_sel has none (ids do not round).
  */
 #ifndef K_INDEXER_H
 #define K_INDEXER_H

@@ -101,4 +101,22 @@ static inline float k_v8_dot(const float *w, const float *x, int64_t n) {
     return k_lanes32_fold(acc);
 }
 
+/* Two dots with one x: y[0] = w0 . x, y[1] = w1 . x. Each has the bits of k_v8_dot; x is read once. */
+static inline void k_v8_dot2(const float *w0, const float *w1, const float *x, int64_t n, float y[2]) {
+    if (n % 32) {
+        y[0] = k_v8_dot(w0, x, n);
+        y[1] = k_v8_dot(w1, x, n);
+        return;
+    }
+    k_v8 a[4] = {k_v8_zero(), k_v8_zero(), k_v8_zero(), k_v8_zero()}, c[4] = {a[0], a[0], a[0], a[0]};
+    for (int64_t i = 0; i < n; i += 32)
+        for (int b = 0; b < 4; b++) {
+            k_v8 v = k_v8_load(x + i + 8 * b);
+            a[b] = k_v8_fma(k_v8_load(w0 + i + 8 * b), v, a[b]);
+            c[b] = k_v8_fma(k_v8_load(w1 + i + 8 * b), v, c[b]);
+        }
+    y[0] = k_v8_fold(a);
+    y[1] = k_v8_fold(c);
+}
+
 #endif

@@ -216,9 +216,12 @@ static void test_f64(void **state) {
             int64_t n = nout(&a);
             float *out = h_nans(n), *S = h_nans(nstate(&a));
             double *ref = malloc((size_t)n * 8), *Sref = malloc((size_t)nstate(&a) * 8);
-            k_band b = {0, 0};
+            k_band b = {0, 0}, b3 = {0, 0};
             assert_true(ref && Sref);
+            a.lv.act = i % 4 == 3;
+            run(&a, rule, 0, (int[]){0, a.T}, 3, out, S, &b3);
             run1(&a, rule, out, S, &b);
+            assert_true(b.hard2 == b3.hard2 && b.rms2 == b3.rms2); /* threads */
             rule_f64(&a, SOUND, ref, Sref);
             if (!inside(out, ref, n, &b)) fail_msg("rule %d, T %d: outside its band", rule, a.T);
             if (!(h_dist(S, Sref, nstate(&a)) <= 1e-5 * h_norm(Sref, nstate(&a))))

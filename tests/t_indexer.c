@@ -98,8 +98,8 @@ static void ref_pool(const task *a, int fault, int b, double *y) {
     double ss = 0;
     for (int i = 0; i < id; i++) {
         y[i] = 0;
-        for (int r = 0; r < ratio; r++)
-            y[i] += (double)a->raw[(b * ratio + (fault == NEXT_BLOCK ? r - 1 + (b == 0) * 2 : r)) * id + i];
+        for (int r = 0; r < ratio; r++) /* NEXT_BLOCK: from one token on, around at the end */
+            y[i] += (double)a->raw[(b * ratio + r + (fault == NEXT_BLOCK)) % a->T * id + i];
         y[i] /= ratio;
         ss += y[i] * y[i];
     }
