@@ -27,11 +27,11 @@ static cut cut_of(const k_call *c) {
 }
 
 /* Long prompts hand out whole tokens (their list is made once), dealt round so that the growing rows spread. */
-static int deal(const k_call *c, int64_t steps_a_token) {
+K_PAR_ONLY static int deal(const k_call *c, int64_t steps_a_token) {
     return c->T >= 4 * c->nth ? (int)steps_a_token : 1;
 }
 
-static int worth(const k_call *c) {
+K_PAR_ONLY static int worth(const k_call *c) {
     return c->nth > 1 && (int64_t)c->T * c->Tc * c->d->H > K_PAR_MIN / 32;
 }
 

@@ -111,7 +111,7 @@ static void by_chunks(const k_gdn_head *a, float *work) {
 void gdn_core_cpu(const k_call *c) {
     const k_dims *d = c->d;
     const int64_t blocks = (d->dv + K_GDN_BLOCK - 1) / K_GDN_BLOCK;
-    const int fork = c->nth > 1 && (int64_t)c->T * d->nv * d->dk * d->dv > K_PAR_MIN;
+    K_PAR_ONLY const int fork = c->nth > 1 && (int64_t)c->T * d->nv * d->dk * d->dv > K_PAR_MIN;
     if (k_gdn_chunked(c)) {
 #pragma omp parallel for schedule(static) num_threads(c->nth) if (fork)
         for (int32_t h = 0; h < d->nv; h++) {

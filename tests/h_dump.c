@@ -95,7 +95,7 @@ static void add_stats(q4x_tap *t, const float *x) {
 }
 
 static float value(h_rand *r, int nonfinite) {
-    uint32_t u = (uint32_t)h_u64(r);
+    uint32_t u = (uint32_t)h_rand64(r);
     if (nonfinite && u % 5 == 0) return k_bits_f32((u & 0x80000000) | 0x7f800000 | (u >> 8 & 0x7fffff));
     if (nonfinite && u % 7 == 0) return u & 256 ? INFINITY : -INFINITY;
     return (float)h_normal(r);

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-uint64_t h_u64(h_rand *r) {
+uint64_t h_rand64(h_rand *r) {
     uint64_t z = r->s += 0x9E3779B97F4A7C15u;
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -10,11 +10,11 @@ uint64_t h_u64(h_rand *r) {
 }
 
 uint32_t h_below(h_rand *r, uint32_t n) {
-    return (uint32_t)((h_u64(r) >> 32) * n >> 32);
+    return (uint32_t)((h_rand64(r) >> 32) * n >> 32);
 }
 
 double h_uniform(h_rand *r) {
-    return ((double)(h_u64(r) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(h_rand64(r) >> 11) + 0.5) * 0x1p-53;
 }
 
 double h_normal(h_rand *r) {

@@ -9,7 +9,7 @@ typedef struct {
     uint64_t s;
 } h_rand;
 
-uint64_t h_u64(h_rand *r);
+uint64_t h_rand64(h_rand *r);
 uint32_t h_below(h_rand *r, uint32_t n); /* 0 .. n-1 */
 double h_uniform(h_rand *r);             /* (0, 1) */
 double h_normal(h_rand *r);

@@ -328,7 +328,7 @@ static void test_full_sizes(void **state) {
             uint8_t *x = t->full = malloc(n * 4 + 4);
             made->nodes[H_V].heads.axis = 0;
             for (size_t k = 0; k < n; k++) {
-                uint32_t u = (uint32_t)h_u64(&r); /* kind 0: random bits, stored as they are */
+                uint32_t u = (uint32_t)h_rand64(&r); /* kind 0: random bits, stored as they are */
                 float f = (float)h_normal(&r);
                 if (kind) memcpy(&u, &f, 4); /* 1: shrinks; 2: constant; 3: 16 bits */
                 if (kind == 2) u = 0x7f800123;

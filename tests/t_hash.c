@@ -73,7 +73,7 @@ static void test_definition(void **state) {
     for (int kind = 0; kind < 4; kind++)
         for (int dirty = 0; dirty < 3; dirty++)
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-                for (size_t i = 0; i < N; i++) x[i] = (uint8_t)(h_u64(&r) & (dirty ? 255 : 63));
+                for (size_t i = 0; i < N; i++) x[i] = (uint8_t)(h_rand64(&r) & (dirty ? 255 : 63));
                 /* dirty 1: random bits hold many NaNs of 16 bits; 2: many of 32 bits too */
                 for (size_t i = 2; dirty == 2 && i + 2 <= N; i += 4 * (1 + h_below(&r, 50)))
                     x[i + 1] |= 0x7f, x[i] |= 0x80;
@@ -94,7 +94,7 @@ static void test_portions(void **state) {
     for (int round = 0; round < 200; round++) {
         q4x_bits_kind kind = (q4x_bits_kind)(round % 4);
         size_t n = round < 4 ? 0 : h_below(&r, N);
-        for (size_t i = 0; i < N; i++) x[i] = (uint8_t)h_u64(&r);
+        for (size_t i = 0; i < N; i++) x[i] = (uint8_t)h_rand64(&r);
         q4x_bits_begin(b, kind);
         for (size_t at = 0; at < n;) {
             size_t step = 1 + h_below(&r, round % 3 ? 9000 : 7);
@@ -132,7 +132,7 @@ static void test_nan(void **state) {
     const uint32_t quiet = 0x7fc00000;
     q4x_hash q = q4x_bits_of(Q4X_BITS_F32, &quiet, 4);
     for (int i = 0; i < 20000; i++) {
-        uint32_t u = (uint32_t)h_u64(&r);
+        uint32_t u = (uint32_t)h_rand64(&r);
         if (i % 2) u |= 0x7f800000;
         if (i < 8)
             u = (const uint32_t[]){0x7f800000, 0xff800000, 0x7f800001, 0xffffffff,
@@ -151,7 +151,7 @@ static void test_sensitive(void **state) {
     h_rand r = {4};
     enum { N = 3 * 4096 + 12 };
     uint8_t x[N], y[N];
-    for (size_t i = 0; i < N; i++) x[i] = (uint8_t)(h_u64(&r) & 63);
+    for (size_t i = 0; i < N; i++) x[i] = (uint8_t)(h_rand64(&r) & 63);
     q4x_hash a = q4x_bits_of(Q4X_BITS_F32, x, N), same = q4x_bits_of(Q4X_BITS_F32, x, N);
     assert_true(q4x_hash_eq(&a, &same));
     for (size_t i = 0; i < N; i += 1 + h_below(&r, 97)) {

@@ -134,7 +134,7 @@ static int same_sketch(const q4x_sketch *s, const float *x, int64_t T, int64_t D
  */
 static void fill(h_rand *r, float *x, size_t n, int kind) {
     for (size_t i = 0; i < n; i++) {
-        uint32_t u = (uint32_t)h_u64(r);
+        uint32_t u = (uint32_t)h_rand64(r);
         x[i] = (float)h_normal(r);
         if (kind == 1) x[i] = k_round_bf16(x[i]);
         if (kind == 2) x[i] = k_f32_from_f16((uint16_t)(u & 0x83ff)) * (u >> 30 ? 1.0f : 1.00001f);
@@ -198,7 +198,7 @@ static void test_pattern(void **state) {
     (void)state;
     h_rand r = {12};
     for (int i = 0; i < 2000; i++) {
-        uint32_t b = i < 1000 ? (uint32_t)i : (uint32_t)h_u64(&r), k = i < 1000 ? (uint32_t)i % 5 : (uint32_t)h_u64(&r);
+        uint32_t b = i < 1000 ? (uint32_t)i : (uint32_t)h_rand64(&r), k = i < 1000 ? (uint32_t)i % 5 : (uint32_t)h_rand64(&r);
         assert_true(q4x_sketch_h(b, k) == slow_h(b, k));
     }
     assert_true(q4x_sketch_h(0, 0) != q4x_sketch_h(0, 1) && q4x_sketch_h(0, 1) != q4x_sketch_h(1, 0));
