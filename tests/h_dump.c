@@ -98,7 +98,7 @@ static float value(h_rand *r, int nonfinite) {
     uint32_t u = (uint32_t)h_rand64(r);
     if (nonfinite && u % 5 == 0) return k_bits_f32((u & 0x80000000) | 0x7f800000 | (u >> 8 & 0x7fffff));
     if (nonfinite && u % 7 == 0) return u & 256 ? INFINITY : -INFINITY;
-    return (float)h_gauss(r);
+    return (float)h_gaussian(r);
 }
 
 static void add_selection(q4x_tap *t, h_rand *r, int weights) {
@@ -112,7 +112,7 @@ static void add_selection(q4x_tap *t, h_rand *r, int weights) {
     s->lo = malloc(rows * 4 + 4);
     s->hi = malloc(rows * 4 + 4);
     for (size_t i = 0; i < n; i++) s->weights[i] = (float)h_uniform(r);
-    for (size_t i = 0; i < rows; i++) s->lo[i] = (float)h_gauss(r), s->hi[i] = i % 3 ? s->lo[i] - 1 : NAN;
+    for (size_t i = 0; i < rows; i++) s->lo[i] = (float)h_gaussian(r), s->hi[i] = i % 3 ? s->lo[i] - 1 : NAN;
 }
 
 static void make_tap(const h_dump_opts *o, h_rand *r, q4x_tap *t, int node, int forward, int pos0) {
@@ -168,7 +168,7 @@ q4x_dump *h_dump_make(const h_dump_opts *o) {
         for (int k = 0; k < f->n_ids; k++) f->ids[k] = (int32_t)h_below(&r, 40);
         f->prefix = q4x_xxh128(f->ids, (size_t)f->n_ids * 4);
         f->logits = malloc(40 * 4);
-        h_gauss_n(&r, f->logits, 40, 3);
+        h_gaussians(&r, f->logits, 40, 3);
         f->top_id[0] = 17 + i, f->top_id[1] = 3, f->top_val[0] = 9.5f, f->top_val[1] = 9.25f;
         f->taps = calloc(H_NODES, sizeof *f->taps);
         for (int node = 0; node < H_NODES; node++) {

@@ -17,11 +17,11 @@ double h_uniform(h_rand *r) {
     return ((double)(h_rand64(r) >> 11) + 0.5) * 0x1p-53;
 }
 
-double h_gauss(h_rand *r) {
+double h_gaussian(h_rand *r) {
     double u = h_uniform(r), v = h_uniform(r);
     return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
 }
 
-void h_gauss_n(h_rand *r, float *x, size_t n, float scale) {
-    for (size_t i = 0; i < n; i++) x[i] = scale * (float)h_gauss(r);
+void h_gaussians(h_rand *r, float *x, size_t n, float scale) {
+    for (size_t i = 0; i < n; i++) x[i] = scale * (float)h_gaussian(r);
 }

@@ -12,7 +12,7 @@ typedef struct {
 uint64_t h_rand64(h_rand *r);
 uint32_t h_below(h_rand *r, uint32_t n); /* 0 .. n-1 */
 double h_uniform(h_rand *r);             /* (0, 1) */
-double h_gauss(h_rand *r);
-void h_gauss_n(h_rand *r, float *x, size_t n, float scale);
+double h_gaussian(h_rand *r);
+void h_gaussians(h_rand *r, float *x, size_t n, float scale);
 
 #endif

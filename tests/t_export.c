@@ -329,7 +329,7 @@ static void test_full_sizes(void **state) {
             made->nodes[H_V].heads.axis = 0;
             for (size_t k = 0; k < n; k++) {
                 uint32_t u = (uint32_t)h_rand64(&r); /* kind 0: random bits, stored as they are */
-                float f = (float)h_gauss(&r);
+                float f = (float)h_gaussian(&r);
                 if (kind) memcpy(&u, &f, 4); /* 1: shrinks; 2: constant; 3: 16 bits */
                 if (kind == 2) u = 0x7f800123;
                 memcpy(x + k * elem, &u, elem);

@@ -135,7 +135,7 @@ static int same_sketch(const q4x_sketch *s, const float *x, int64_t T, int64_t D
 static void fill(h_rand *r, float *x, size_t n, int kind) {
     for (size_t i = 0; i < n; i++) {
         uint32_t u = (uint32_t)h_rand64(r);
-        x[i] = (float)h_gauss(r);
+        x[i] = (float)h_gaussian(r);
         if (kind == 1) x[i] = k_round_bf16(x[i]);
         if (kind == 2) x[i] = k_f32_from_f16((uint16_t)(u & 0x83ff)) * (u >> 30 ? 1.0f : 1.00001f);
         if (kind == 3) x[i] = k_bits_f32(u);
@@ -321,10 +321,10 @@ static void coverage(int64_t T, int64_t D, int alike, double at_least, double at
     double mean = 0, var = 0;
     int in = 0, narrow = 0, m = 0;
     for (int i = 0; i < N; i++) {
-        h_gauss_n(&r, a, (size_t)(T * D), 1);
+        h_gaussians(&r, a, (size_t)(T * D), 1);
         for (int64_t k = 0; k < T * D; k++) {
             int64_t col = k % D;
-            float delta = 1e-3f * (float)h_gauss(&r);
+            float delta = 1e-3f * (float)h_gaussian(&r);
             if (alike && k >= D) delta = b[col] - a[col];
             b[k] = a[k] + delta;
         }
@@ -365,10 +365,10 @@ static void test_sparse(void **state) {
     static float a[D], b[D];
     int in = 0, tight = 0;
     for (int i = 0; i < N; i++) {
-        h_gauss_n(&r, a, D, 1);
+        h_gaussians(&r, a, D, 1);
         memcpy(b, a, sizeof b);
         int k = 1 + (int)h_below(&r, 20);
-        for (int j = 0; j < k; j++) b[h_below(&r, D)] += 0.01f * (float)h_gauss(&r);
+        for (int j = 0; j < k; j++) b[h_below(&r, D)] += 0.01f * (float)h_gaussian(&r);
         q4x_sketch_dist d = compare(a, b, 1, D);
         double truth = true_sq(a, b, D);
         assert_true(d.sparse == 1);
@@ -388,7 +388,7 @@ static void test_faults(void **state) {
     enum { T = 64, D = 1024, N = T * D };
     h_rand r = {51};
     static float a[N], b[N];
-    h_gauss_n(&r, a, N, 1);
+    h_gaussians(&r, a, N, 1);
     for (int fault = 0; fault < 6; fault++) {
         double truth, want = 0;
         for (int i = 0; i < N; i++) {
@@ -397,8 +397,8 @@ static void test_faults(void **state) {
             if (fault == 0) b[i] = -a[i], want = 2;
             if (fault == 1) b[i] = a[(t == 7 ? 40 : t == 40 ? 7 : t) * D + c], want = 0.25;
             if (fault == 2) b[i] = a[(t + T - 1) % T * D + c], want = 1.41;
-            if (fault == 3) b[i] = t == 33 ? (float)h_gauss(&r) : a[i], want = 0.175;
-            if (fault == 4) b[i] = a[i] * (1 + 1e-3f * (float)h_gauss(&r)), want = 1e-3;
+            if (fault == 3) b[i] = t == 33 ? (float)h_gaussian(&r) : a[i], want = 0.175;
+            if (fault == 4) b[i] = a[i] * (1 + 1e-3f * (float)h_gaussian(&r)), want = 1e-3;
             if (fault == 5) b[i] = i == 12345 ? a[i] + 0.5f : a[i], want = 0.5 / 256;
         }
         q4x_sketch_dist d = compare(a, b, T, D);
@@ -425,8 +425,8 @@ static void test_exact_and_floor(void **state) {
     (void)state;
     h_rand r = {61};
     static float a[4 * 2000], b[4 * 2000];
-    h_gauss_n(&r, a, 8000, 1);
-    h_gauss_n(&r, b, 8000, 1);
+    h_gaussians(&r, a, 8000, 1);
+    h_gaussians(&r, b, 8000, 1);
     /* raw: the distance itself, whatever differs */
     q4x_sketch_dist d = compare(a, b, 4, 512);
     double truth = true_sq(a, b, 4 * 512);
@@ -465,7 +465,7 @@ static void test_nonfinite(void **state) {
     (void)state;
     h_rand r = {71};
     static float a[2 * 1024], b[2 * 1024];
-    h_gauss_n(&r, a, 2048, 1);
+    h_gaussians(&r, a, 2048, 1);
     memcpy(b, a, sizeof b);
     b[100] = NAN;
     b[1500] = INFINITY;
@@ -493,8 +493,8 @@ static void test_quantiles(void **state) {
     (void)state;
     h_rand r = {81};
     static float a[9 * 1024], b[9 * 1024];
-    h_gauss_n(&r, a, 9 * 1024, 1);
-    h_gauss_n(&r, b, 9 * 1024, 1);
+    h_gaussians(&r, a, 9 * 1024, 1);
+    h_gaussians(&r, b, 9 * 1024, 1);
     for (int T = 1; T <= 9; T += 8) {
         q4x_sketch_dist d = compare(a, b, T, 1024);
         assert_int_equal(d.m, T == 1 ? 256 : 64);
