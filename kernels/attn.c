@@ -59,6 +59,13 @@ static part part_of(const k_call *c, const cut *x, int64_t i) {
     return p;
 }
 
+/* The tile's rows of keys or values join their cache, as they arrive: what changed them on the way is kept. */
+static void append(const k_call *c) {
+    const int64_t kw = (int64_t)c->d->G * c->d->hd;
+    memcpy(c->st[0]->f + c->pos0 * kw, c->in[1], (size_t)(c->T * kw) * sizeof(float));
+    c->st[0]->rows = c->pos0 + c->T;
+}
+
 static float scaled(float dot, float scale, int32_t act) {
     return k_rd(k_rd(dot, act) * scale, act);
 }
@@ -85,6 +92,7 @@ void attn_score_cpu(const k_call *c) {
     const float scale = (float)(1.0 / sqrt((double)c->d->hd));
     const cut x = cut_of(c);
     const int64_t steps = c->d->G * x.parts;
+    append(c);
 #pragma omp parallel num_threads(c->nth) if (worth(c))
     {
         token k = {-1, {0, NULL}};
@@ -159,11 +167,10 @@ static void ctx_tile(const k_call *c, const part *x, int64_t j, int64_t end) {
 }
 
 void attn_ctx_cpu(const k_call *c) {
-    const int64_t hd = c->d->hd, kw = c->d->G * hd;
+    const int64_t hd = c->d->hd;
     const cut x = cut_of(c);
     const int64_t steps = c->d->G * x.parts;
-    memcpy(c->st[0]->f + c->pos0 * kw, c->in[1], (size_t)(c->T * kw) * sizeof(float));
-    c->st[0]->rows = c->pos0 + c->T;
+    append(c);
 #pragma omp parallel num_threads(c->nth) if (worth(c))
     {
         token k = {-1, {0, NULL}};

@@ -8,9 +8,9 @@
  *
  * attn_score  ORDERED
  *   computes  s_j = (q . k_j) * hd^-0.5 for visible j
- *   inputs    in[0] q [T, H * hd], roped; in_i[2] idx.sel [T, in_cols[2]] or NULL; st[0] k cache [cap, G * hd], whose
- *             rows up to pos0 + T hold the roped keys (in[1] is not read)
- *   outputs   out [T, H * Tc]
+ *   inputs    in[0] q [T, H * hd], roped; in[1] k [T, G * hd], roped; in_i[2] idx.sel [T, in_cols[2]] or NULL
+ *   outputs   st[0] k cache [cap, G * hd]: in[1] becomes rows pos0 .. pos0+T, before anything reads it;
+ *             out [T, H * Tc]
  *   order     lanes32 over hd
  *   rounds    the dot's fmaf chain; rd; product with (float)(1 / sqrt(hd)); rd
  *   fma       in the dot

@@ -1,9 +1,10 @@
 /* band.h: the constants of the bands that ops state (two numbers, k_band of k.h).
  *
  * A result rounded once to f32 is off by at most u |v| and, as roundings of unrelated values go, by a mean square of
- * K_RMS2 (u |v|)^2; a store to bf16 likewise with 2^-8. A chain of m fmaf and d tree levels over terms x_i with result
- * y is off by at most gamma(m + d) sum|x_i| and by a mean square K_RMS2 u^2 [ (m/2 + d) sum x_i^2 + c y^2 ], c = m/96 +
- * 2 in lanes32 (m the length of one of its chains), m/3 in a serial chain.
+ * K_RMS2 (u |v|)^2; a store to bf16 likewise with 2^-8. K_RMS2 is (0.737 / sqrt 3)^2, to two digits. A chain of m fmaf
+ * and d tree levels over terms x_i with result y is off by at most gamma(m + d) sum|x_i| and by a mean square K_RMS2
+ * u^2 [ (m/2 + d) sum x_i^2 + c y^2 ], c = m/96 + 2 in lanes32 (m the length of one of its chains), m/3 in a serial
+ * chain.
  */
 #ifndef K_BAND_H
 #define K_BAND_H
@@ -39,7 +40,7 @@ static inline double k_norm2(const float *x, int64_t n) {
     return s;
 }
 
-/* What one rd of values with the sum of squares v2 adds. */
+/* What one rd adds: hard, relative to the value; mean square, for values with the sum of squares v2. */
 static inline double k_store_hard(int32_t act) {
     return act == K_ACT_BF16 ? 0x1p-8 : 0.0;
 }

@@ -76,7 +76,7 @@ void k_store_band(const k_call *c, int32_t stores, int32_t steps, k_band *add) {
     double hard = e * (1.0 + 3.0 * e);
     for (int64_t i = 0; i < c->T * c->cols; i++) sum += (double)c->out[i] * (double)c->out[i];
     add->hard2 += hard * hard * sum;
-    add->rms2 += (stores * k_store_rms2(c->lv->act) + steps * K_STEP_RMS2) * sum;
+    add->rms2 += k_store_rms2(c->lv->act, stores * sum) + steps * K_STEP_RMS2 * sum;
 }
 
 void move_band(const k_call *c, k_band *add) {

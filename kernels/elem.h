@@ -23,6 +23,7 @@
 #define K_ELEM_H
 
 #include "kernels/arith.h"
+#include "kernels/band.h"
 #include "kernels/k.h"
 #include "kernels/round.h"
 
@@ -61,15 +62,9 @@ K_HD int k_threads(const k_call *c, int64_t elements) {
 
 /* ---- bands ---- */
 
-/* Relative size of one store under act, and of one f32 step: hard 2^-p |v|, rms 0.737 2^-p / sqrt(3) |v|. */
-K_HD double k_store_hard(int32_t act) {
-    return act == K_ACT_BF16 ? 0x1p-8 : 0.0;
-}
-K_HD double k_store_rms2(int32_t act) {
-    return act == K_ACT_BF16 ? 0.181056 * 0x1p-16 : 0.0;
-}
-#define K_STEP_HARD 0x1p-24
-#define K_STEP_RMS2 (0.181056 * 0x1p-48) /* (0.737 / sqrt 3)^2 2^-48 */
+/* One f32 step of a value v: hard K_STEP_HARD |v|, rms^2 K_STEP_RMS2 v^2. A store: k_store_hard, k_store_rms2. */
+#define K_STEP_HARD K_U
+#define K_STEP_RMS2 (K_RMS2 * K_U * K_U)
 
 /* The band of a chain of products: every error is relative to the result, so the result alone tells it. `stores` of the
  * chain round under act, `steps` f32 operations round to 2^-24 (a function of arith.h counts as two steps an ulp). */

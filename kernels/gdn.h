@@ -7,7 +7,7 @@
  *             call of one row at a position > 0 always goes by tokens, as a decode step does in HF (section 8)
  *   inputs    in[0] q [T, nk dk], in[1] k [T, nk dk], l2-normed; in[2] v [T, nv dv]; in[3] g [T, nv];
  *             in[4] beta [T, nv]; value head h reads key head h mod nk (d->gguf_heads) or h / (nv / nk)
- *   outputs   out [T, nv dv] = rd(o); st[0] delta [nv dk, dv]: S before, S after
+ *   outputs   out [T, nv dv] = rd(o); st[0] delta [nv dk, dv]: S before, S after (st[1] is the band's, see there)
  *   fma       every step of every chain below
  *   special   a non-finite input reaches its own token and later ones, in the value heads that read it, and stays in
  *             their state. g = -inf is a clean reset by tokens but NaN by chunks (inf - inf in the exponents)

@@ -41,7 +41,7 @@ void hc_add_cpu(const k_call *c) {
 /* Per column: each product stored (and N - 1 sums and a quotient in f32 of at most sum|p|), / N; the last store. */
 void hc_mix_band(const k_call *c, k_band *add) {
     int64_t D = c->cols, W = c->in_cols[0], N = W / D;
-    double store = k_store_hard(c->lv->act), store2 = k_store_rms2(c->lv->act), n = (double)N;
+    double store = k_store_hard(c->lv->act), store2 = k_store_rms2(c->lv->act, 1.0), n = (double)N;
     for (int64_t k = 0; k < c->T * D; k++) {
         const float *m = c->in[0] + k / D * W + k % D, *x = c->in[1] + k / D * W + k % D;
         double sum = 0.0, sum2 = 0.0, y = fabs((double)c->out[k]);
@@ -59,7 +59,7 @@ void hc_mix_band(const k_call *c, k_band *add) {
 
 void hc_add_band(const k_call *c, k_band *add) {
     int64_t W = c->cols, D = c->in_cols[1], N = c->in_cols[2];
-    double h = k_store_hard(c->lv->act) + K_STEP_HARD, r2 = k_store_rms2(c->lv->act) + K_STEP_RMS2;
+    double h = k_store_hard(c->lv->act) + K_STEP_HARD, r2 = k_store_rms2(c->lv->act, 1.0) + K_STEP_RMS2;
     for (int64_t k = 0; k < c->T * W; k++) {
         int64_t t = k / W, s = k % W / D;
         double p = fabs((double)c->in[1][t * D + k % D] * (double)c->in[2][t * N + s]), y = fabs((double)c->out[k]);

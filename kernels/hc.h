@@ -1,10 +1,13 @@
 /* hc.h: hyper-connections, the N residual streams of a token side by side: W = N D, stream s at columns s D ...
  *
  *   hc_mix  spec 3.1. in[0] gate m [T,W], in[1] normalised streams xn [T,W] -> out [T,D], D = cols, N = in_cols[0] / D
- *           p_s = rd(m xn); out = rd((((p_0 + p_1) + p_2) + ..) / N). ORDERED: streams ascending, from p_0 (not from
- * +0) hc_add  spec 3.2. in[0] H [T,W], in[1] y [T,D], in[2] inj [T,N] -> out [T,W] out = rd(H + rd(y inj_s)). EXACT
+ *           p_s = rd(m xn); out = rd((((p_0 + p_1) + p_2) + ..) / N). ORDERED
+ *   hc_add  spec 3.2. in[0] H [T,W], in[1] y [T,D], in[2] inj [T,N] -> out [T,W]
+ *           out = rd(H + rd(y inj_s)). EXACT
  *
- * rounds   as written, the sums of hc_mix and its quotient in f32, one rounding each; no fma
+ * order    hc_mix: streams ascending, from p_0 (not from +0)
+ * rounds   as written, the sums of hc_mix and its quotient in f32, one rounding each
+ * fma      none
  * special  NaN and inf spread; a sum of -0 stays -0
  * bound    <op>_band, from their own operands
  * levers   act

@@ -29,20 +29,31 @@ static void pool(const k_call *c, const float *raw, int32_t first, float *y, flo
 void idx_pool_cpu(const k_call *c) {
     const int64_t id = c->d->id;
     const int32_t ratio = c->d->ratio;
-    k_state *raw = c->st[0], *pooled = c->st[1];
+    k_state *raw = c->st[0];
     memcpy(raw->f + c->pos0 * id, c->in[0], (size_t)(c->T * id) * sizeof(float));
     raw->rows = c->pos0 + c->T;
 #pragma omp parallel for schedule(static) num_threads(c->nth) if (c->nth > 1 && c->T * id > K_PAR_MIN)
     for (int32_t t = 0; t < c->T; t++) {
         float *y = c->out + t * id;
         int32_t pos = c->pos0 + t;
-        if ((pos + 1) % ratio) {
+        if (!k_completes(pos, ratio)) {
             memset(y, 0, (size_t)id * sizeof *y);
             continue;
         }
         int64_t b = pos / ratio;
         pool(c, raw->f + b * ratio * id, (int32_t)b * ratio, y, k_slice(c));
-        memcpy(pooled->f + b * id, y, (size_t)id * sizeof *y);
+    }
+}
+
+/* The keys of the blocks that this tile completes, as they arrive: what changed them on the way is kept. */
+static void store_pooled(const k_call *c) {
+    const int64_t id = c->d->id;
+    const int32_t ratio = c->d->ratio;
+    k_state *pooled = c->st[0];
+    for (int32_t t = 0; t < c->T; t++) {
+        int32_t pos = c->pos0 + t;
+        if (k_completes(pos, ratio))
+            memcpy(pooled->f + pos / ratio * id, c->in[1] + t * id, (size_t)id * sizeof(float));
     }
     pooled->rows = (c->pos0 + c->T) / ratio;
 }
@@ -54,6 +65,7 @@ void idx_score_cpu(const k_call *c) {
     const k_dims *d = c->d;
     const int64_t id = d->id, ih = d->ih, steps = (c->cols + STEP - 1) / STEP;
     const float root = sqrtf((float)d->id);
+    store_pooled(c);
 #pragma omp parallel for schedule(static, 1) num_threads(c->nth) if (c->nth > 1 && c->T * c->cols * ih * id > K_PAR_MIN)
     for (int64_t i = 0; i < c->T * steps; i++) {
         int64_t t = i / steps, b = i % steps * STEP, end = b + STEP < c->cols ? b + STEP : c->cols;

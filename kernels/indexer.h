@@ -5,8 +5,8 @@
  *   computes  for every token t whose block b is complete with it, (pos0+t+1) mod ratio = 0:
  *             pk = rope( rms( mean of the block's raw keys ) ) at the position of the block's first token
  *   inputs    in[0] raw keys [T, id]; par[0] gamma [id] (1 + w folded), par[1] freq [rot/2]
- *   outputs   st[0] raw key cache: in[0] becomes rows pos0 .. pos0+T; st[1] pooled cache: row b = pk;
- *             out [T, id]: row t = pk of the block that t completes, else +0
+ *   outputs   st[0] raw key cache: in[0] becomes rows pos0 .. pos0+T;
+ *             out [T, id]: row t = pk of the block that t completes, else +0 (idx_score keeps them)
  *   order     mean: ascending token from the first term; sum of squares lanes32
  *   rounds    sum / ratio; rd; ss / id + eps (each once); rsqrt of arith.h; x * r; * gamma; rd; then as rope
  *   fma       in the sum of squares only
@@ -18,13 +18,11 @@
  *
  * idx_score  ORDERED
  *   computes  score_b = ( sum_h max(0, q_h . pk_b) ) / sqrt(id) for b < nb(pos0+t); -1 for the others (a score is >= 0)
- *   inputs    in[0] queries [T, ih * id]; st[0] pooled cache
- *   outputs   out [T, cols], cols = max(1, Tc / ratio)
- *   order     dot lanes32; heads ascending from +0
- *   rounds    the dot's fmaf chain, one addition a head, division by sqrtf(id); no rd
- *   fma       in the dot
- *   special   NaN dots stay NaN, -0 counts as 0
- *   bound     per head (id/32 + 5) u sum|q pk|, then (ih + 1) u score
+ *   inputs    in[0] queries [T, ih * id]; in[1] idx_pool's out [T, id]
+ *   outputs   st[0] pooled cache [cap, id]: row t of in[1] becomes row b where t completes block b (rows = nb of the
+ * last token), before anything reads it; out [T, cols], cols = max(1, Tc / ratio) order     dot lanes32; heads
+ * ascending from +0 rounds    the dot's fmaf chain, one addition a head, division by sqrtf(id); no rd fma       in the
+ * dot special   NaN dots stay NaN, -0 counts as 0 bound     per head (id/32 + 5) u sum|q pk|, then (ih + 1) u score
  *   engines   HF; llama.cpp and vLLM leave the division out (the ranking is the same)
  *
  * idx_sel  EXACT
@@ -49,6 +47,11 @@ extern "C" {
 /* What a dot becomes before the heads are added. */
 K_HD float k_relu(float x) {
     return x < 0.0f ? 0.0f : x;
+}
+
+/* 1 when the token at position pos is the last of its block. */
+K_HD int k_completes(int32_t pos, int32_t ratio) {
+    return (pos + 1) % ratio == 0;
 }
 
 /* Complete blocks that the query at position pos may rank. */

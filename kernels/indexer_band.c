@@ -1,9 +1,10 @@
 /* Bands of the indexer's ops, from their operands. Angles count as given: two runs that take the same f32 angle take
- * the same rotation, and its distance from the real one is no disagreement. */
+ * the same rotation, and its distance from the real one is no disagreement. Frequencies that an arm rounds do count. */
 #include "kernels/arith.h"
 #include "kernels/band.h"
 #include "kernels/indexer.h"
 #include "kernels/par.h"
+#include "kernels/rope.h"
 #include "kernels/round.h"
 #include "kernels/vec8.h"
 
@@ -15,7 +16,7 @@ static double sq(double x) {
 
 /* One pooled key. The mean of raw rows passes the norm, y_i = x_i r gamma_i, whose derivative has a norm of at most
  * 2 r max|gamma|; then three roundings a rotated element: table, products, sum. */
-static void pool_block(const k_call *c, const float *raw, const float *y, k_band *add) {
+static void pool_block(const k_call *c, const float *raw, const float *y, int32_t pos, k_band *add) {
     const k_dims *d = c->d;
     const int64_t id = d->id;
     const int32_t act = c->lv->act;
@@ -39,7 +40,11 @@ static void pool_block(const k_call *c, const float *raw, const float *y, k_band
     }
     const double r = 1.0 / sqrt(ss / (double)id + (double)d->eps), own = k_lanes32_gamma((double)id) / 2.0 + 6.0 * K_U;
     const double turn = 4.0 * (store + 2.0 * K_U);
-    add->hard2 += sq(1.01 * (2.0 * r * gmax * sqrt(eh2) + (own + store) * sqrt(y2) + turn * sqrt(rot2)));
+    double moved_hard2, moved_rms2;
+    k_rope_freq_moves(y, c->par[1], d->rot / 2, pos, c->lv, &moved_hard2, &moved_rms2);
+    add->hard2 +=
+        sq(1.01 * (2.0 * r * gmax * sqrt(eh2) + (own + store) * sqrt(y2) + turn * sqrt(rot2)) + sqrt(moved_hard2));
+    add->rms2 += moved_rms2;
     add->rms2 += r * r * er2 + 4.0 * RU2 * y2 + k_store_rms2(act, y2) + 3.0 * (RU2 * rot2 + k_store_rms2(act, rot2));
 }
 
@@ -47,9 +52,9 @@ void idx_pool_band(const k_call *c, k_band *add) {
     const int64_t id = c->d->id;
     const int32_t ratio = c->d->ratio;
     for (int32_t t = 0; t < c->T; t++) {
-        if ((c->pos0 + t + 1) % ratio) continue;
+        if (!k_completes(c->pos0 + t, ratio)) continue;
         int64_t b = (c->pos0 + t) / ratio;
-        pool_block(c, c->st[0]->f + b * ratio * id, c->out + t * id, add);
+        pool_block(c, c->st[0]->f + b * ratio * id, c->out + t * id, (int32_t)b * ratio, add);
     }
 }
 

@@ -43,7 +43,7 @@ typedef struct {
     int64_t rows;     /* outputs */
     int64_t cols;     /* inputs, fastest */
     size_t row_bytes;
-    int32_t type;     /* k_type */
+    int32_t type; /* k_type */
 } k_weight;
 
 /* The geometry of the model: every dimension letter of the house, declared once.
@@ -93,7 +93,10 @@ enum { K_TIE_LOWEST, K_TIE_HIGHEST, K_TIE_TORCH, K_TIE_STL };
 
 /* A persistent buffer of the run, row-major [cap, cols]. */
 typedef struct {
-    union { float *f; int32_t *i; }; /* cap * cols */
+    union {
+        float *f;
+        int32_t *i;
+    }; /* cap * cols */
     int64_t cols;
     int64_t cap;
     int64_t rows; /* rows that hold data now */
@@ -103,46 +106,54 @@ enum { K_MAXIN = 6, K_MAXW = 4, K_MAXST = 3 };
 
 /* What happens to a product before it is stored (matmul.h). */
 typedef enum {
-    K_EPI_NONE,    /* rd(y) */
-    K_EPI_HCDOWN,  /* rd(silu(rd(rd(y) / N))) */
-    K_EPI_HCINJ,   /* 2 rd(sigmoid(rd(rd(y) / N))) */
-    K_EPI_RAW      /* y, unrounded whatever the levers say (logits) */
+    K_EPI_NONE,   /* rd(y) */
+    K_EPI_HCDOWN, /* rd(silu(rd(rd(y) / N))) */
+    K_EPI_HCINJ,  /* 2 rd(sigmoid(rd(rd(y) / N))) */
+    K_EPI_RAW     /* y, unrounded whatever the levers say (logits) */
 } k_epilogue;
 
 /* One op on one tile of rows. Which slot holds what stands in the op's header.
  * Rows are tokens; row t of the tile is row t0 + t of the call, at position pos0 + t. */
 typedef struct {
-    int32_t T;      /* rows of this tile */
-    int32_t t0;     /* index of the tile's first row within the call */
-    int32_t pos0;   /* position of the tile's first row in the sequence */
-    int32_t Tcall;  /* rows of the whole call */
-    int32_t Tc;     /* positions known when the call ends: the width of score rows */
-    int64_t cols;   /* columns of out */
-    union { float *out; int32_t *out_i; };
-    union { const float *in[K_MAXIN]; const int32_t *in_i[K_MAXIN]; };
+    int32_t T;     /* rows of this tile */
+    int32_t t0;    /* index of the tile's first row within the call */
+    int32_t pos0;  /* position of the tile's first row in the sequence */
+    int32_t Tcall; /* rows of the whole call */
+    int32_t Tc;    /* positions known when the call ends: the width of score rows */
+    int64_t cols;  /* columns of out */
+    union {
+        float *out;
+        int32_t *out_i;
+    };
+    union {
+        const float *in[K_MAXIN];
+        const int32_t *in_i[K_MAXIN];
+    };
     int64_t in_cols[K_MAXIN];
-    const k_weight *w[K_MAXW];  /* a slot may point at an array (experts, table shards) */
-    int32_t nw[K_MAXW];         /* its length */
-    const float *par[K_MAXW];   /* f32 parameters: gammas (1+w folded), convolution taps, frequencies */
-    const int64_t *ipar;        /* integer parameters (n-gram hash) */
+    const k_weight *w[K_MAXW]; /* a slot may point at an array (experts, table shards) */
+    int32_t nw[K_MAXW];        /* its length */
+    const float *par[K_MAXW];  /* f32 parameters: gammas (1+w folded), convolution taps, frequencies */
+    const int64_t *ipar;       /* integer parameters (n-gram hash) */
     k_state *st[K_MAXST];
     int32_t epi;    /* k_epilogue */
     int32_t G;      /* group width: norm group, head */
     int32_t off;    /* first input column */
     int32_t stride; /* input columns from one group to the next */
-    int32_t per;    /* moe_expert: 1 when the input has a row per slot; rmsnorm: 1 when gamma is as wide as out, else G */
+    int32_t per; /* moe_expert: 1 when the input has a row per slot; rmsnorm: 1 when gamma is as wide as out, else G */
     const k_dims *d;
     const k_levers *lv;
-    float *scratch;      /* nth slices of scratch_n floats, contents undefined */
+    float *scratch; /* nth slices of scratch_n floats, contents undefined */
     int64_t scratch_n;
-    int32_t nth;         /* threads to use; results never depend on it */
+    int32_t nth; /* threads to use; results never depend on it */
 } k_call;
 
 typedef void (*k_fn)(const k_call *c);
 
 /* Two numbers an op states about its own rounding, for the whole output of a call:
  * |computed - exact| in L2 cannot exceed hard; rms is its expected size. Accumulated over tiles as squares. */
-typedef struct { double hard2, rms2; } k_band;
+typedef struct {
+    double hard2, rms2;
+} k_band;
 typedef void (*k_band_fn)(const k_call *c, k_band *add);
 
 typedef struct {

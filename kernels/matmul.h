@@ -9,11 +9,14 @@
  * class     ORDERED
  * order     lanes32 (reduce.h) over i, of the decoded row; one output's order knows nothing of T, tiles or threads
  * rounds    weights as their type decodes (quant.h); each fmaf; each add of the fold; then the rd's above in that
- * order, the division by N, silu and sigmoid as arith.h states them; 2 x is exact fma       one per element special NaN
- * and infinities propagate; -0 in y only from a chain that ends in it (accumulators start at +0); K = 0 gives +0 bound
- * band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4 levers    act engines   the f32 dot of
- * dequantised weights, as no engine sums it: each has its own order. HF in f32 differs by order alone; ggml quantises x
- * first (gguf-quants.md 4)
+ *           order, the division by N, silu and sigmoid as arith.h states them; 2 x is exact
+ * fma       one per element
+ * special   NaN and infinities propagate; -0 in y only from a chain that ends in it (accumulators start at +0); K = 0
+ *           gives +0
+ * bound     band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4
+ * levers    act
+ * engines   the f32 dot of dequantised weights, as no engine sums it: each has its own order. HF in f32 differs by
+ *           order alone; ggml quantises x first (gguf-quants.md 4)
  */
 #ifndef K_MATMUL_H
 #define K_MATMUL_H

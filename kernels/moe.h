@@ -15,10 +15,13 @@
  * outputs   ids [T,K] i32; weights [T,K]; [T,K*O]; [T,D]; [T,D]
  * class     ORDERED; moe_out EXACT
  * order     softmax: largest logit, k_exp(l - max), sum lanes32 by expert index, e / sum. Dots: lanes32. Sums over
- * slots serial, as above. A slot's bits know nothing of the other tokens: grouping by expert is a schedule only rounds
- * f32 each step; rd where written fma       in the dots only special   a NaN logit makes every p NaN, all tie then; an
- * id outside 0..E-1 gives NaN in its slot (ids are ours; a graft cannot read past the file); K = 0 gives +0 bound bands
- * below; of ids none: a selection is judged by its margin levers    act, topk.tie (moe_ids), moe.combine (moe_routed)
+ *           slots serial, as above. A slot's bits know nothing of the other tokens: experts are a schedule only
+ * rounds    f32 each step; rd where written
+ * fma       in the dots only
+ * special   a NaN logit makes every p NaN, all tie then; an id outside 0..E-1 gives NaN in its slot (ids are ours; a
+ *           graft cannot read past the file); K = 0 gives +0
+ * bound     bands below; of ids none: a selection is judged by its margin
+ * levers    act, topk.tie (moe_ids), moe.combine (moe_routed)
  * engines   HF eager: experts, tie torch; HF grouped_mm, vLLM: slots
  */
 #ifndef K_MOE_H

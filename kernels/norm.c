@@ -68,10 +68,10 @@ static void group_band(const float *x, const float *y, int64_t n, int32_t stores
     }
     double ku = (m + d) * K_STEP_HARD, e = 0.5 * ku / (1.0 - ku) + steps * K_STEP_HARD + stores * k_store_hard(act);
     double spread = s2 > 0.0 ? s4 / (s2 * s2) : 0.0;
-    double sum = 0.25 * 0.18 * 0x1p-48 * ((m / 2.0 + d) * spread + m / 96.0 + 2.0);
+    double sum = 0.25 * K_STEP_RMS2 * ((m / 2.0 + d) * spread + m / 96.0 + 2.0);
     double hard = e * (1.0 + 3.0 * e);
     add->hard2 += hard * hard * out;
-    add->rms2 += (sum + steps * K_STEP_RMS2 + stores * k_store_rms2(act)) * out;
+    add->rms2 += (sum + steps * K_STEP_RMS2) * out + k_store_rms2(act, stores * out);
 }
 
 /* steps: mean, + eps, root (these three halved or not: counted whole), quotient, and the products */

@@ -1,16 +1,20 @@
 /* ple.h: the hashed n-gram embedding: its constants, row ids, gate and gated value (spec 7; convolution: conv.h).
  *
  *   ple_ids   spec 7.2. in_i[0] ids [T,1]; ipar: n multipliers, P sizes, P offsets; st[0] the last n-1 ids, oldest
- * first (the run fills it with EOS at the start). out_i [T,P]; updates the state. EXACT, integers only: c_0 = the
- * token; walking back, from the first predecessor that is EOS on, everything reads as EOS; group r = 1..n-1 of P/(n-1)
- * heads hashes c_0 .. c_r: id = (xor of c_s mult_s) mod size + off, unsigned 64 bits ple_gate  spec 7.4. in[0] key
- * [T,W], in[1] query [T,W] -> [T,N], N = cols, D = in_cols[0] / N. ORDERED: the rounded products are summed lanes32.
- * rounds: every product; the sum; / sqrt(D); the clamp (max(|d|, 1e-6)); its root; root * sign (exact); the sigmoid.
- * sign(+-0) = 0, so a zero sum gives 1/2; NaN gives NaN ple_mul   spec 7.4. in[0] gate [T,N], in[1] val [T,D] -> [T,N
- * D], rd(g_s val). EXACT
+ *             first (the run fills it with EOS at the start). out_i [T,P]; updates the state. EXACT, integers only:
+ *             c_0 = the token; walking back, from the first predecessor that is EOS on, everything reads as EOS; group
+ *             r = 1..n-1 of P/(n-1) heads hashes c_0 .. c_r: id = (xor of c_s mult_s) mod size + off, unsigned 64 bits
+ *   ple_gate  spec 7.4. in[0] key [T,W], in[1] query [T,W] -> [T,N], N = cols, D = in_cols[0] / N. ORDERED
+ *   ple_mul   spec 7.4. in[0] gate [T,N], in[1] val [T,D] -> [T,N D], rd(g_s val). EXACT
  *
- * fma      none. levers: act. T = 0 does nothing. out never overlaps an input.
+ * order    ple_gate: the rounded products are summed lanes32
+ * rounds   ple_gate: every product; the sum; / sqrt(D); the clamp (max(|d|, 1e-6)); its root; root * sign (exact); the
+ *          sigmoid. ple_mul: the product
+ * fma      none
+ * special  ple_gate: sign(+-0) = 0, so a zero sum gives 1/2; NaN gives NaN. T = 0 does nothing
+ * levers   act
  * bound    ple_mul_band (one store); the gate states none
+ * out never overlaps an input.
  */
 #ifndef K_PLE_H
 #define K_PLE_H

@@ -1,5 +1,6 @@
 #include "kernels/rope.h"
 
+#include "kernels/band.h"
 #include "kernels/par.h"
 
 void rope_cpu(const k_call *c) {
@@ -12,8 +13,21 @@ void rope_cpu(const k_call *c) {
         k_rope_angles(c->par[0], half, c->pos0 + t, c->lv, cs); /* once a row: every head shares them */
         for (int64_t h = 0; h + c->G <= cols; h += c->G) k_rope_head(y + h, half, cs, act);
     }
-    k_state *s = c->st[0];
-    if (!s) return;
-    memcpy(s->f + c->pos0 * cols, c->out, (size_t)(c->T * cols) * sizeof *c->out);
-    s->rows = c->pos0 + c->T;
+}
+
+/* Three roundings a rotated element (table, products, sum), as in idx_pool; angles count as given, but for frequencies
+ * that this arm rounds. */
+void rope_band(const k_call *c, k_band *add) {
+    const int32_t half = c->d->rot / 2, act = c->lv->act;
+    const double turn = 4.0 * (k_store_hard(act) + 2.0 * K_U);
+    for (int64_t t = 0; t < c->T; t++)
+        for (int64_t h = 0; h + c->G <= c->cols; h += c->G) {
+            const float *y = c->out + t * c->cols + h;
+            double len2 = 0.0, hard2, rms2;
+            for (int32_t i = 0; i < 2 * half; i++) len2 += (double)y[i] * (double)y[i];
+            k_rope_freq_moves(y, c->par[0], half, c->pos0 + (int32_t)t, c->lv, &hard2, &rms2);
+            double hard = turn * sqrt(len2) + sqrt(hard2);
+            add->hard2 += hard * hard;
+            add->rms2 += 3.0 * (K_RMS2 * K_U * K_U * len2 + k_store_rms2(act, len2)) + rms2;
+        }
 }

@@ -4,11 +4,13 @@
  *   computes  for the pair (i, i + rot/2), i < rot/2, of a head, at position p = pos0 + t:
  *             x'[i] = x[i] c_i - x[i+rot/2] s_i,  x'[i+rot/2] = x[i+rot/2] c_i + x[i] s_i; other dims are copied
  *   inputs    in[0] [T, heads * G], G = c->G; par[0] freq [rot/2]
- *   outputs   out as in[0]; st[0], when there is one, gets the out rows as rows pos0 .. pos0+T (rows = pos0 + T)
+ *   outputs   out as in[0]; no state: who reads rotated keys appends them to its cache (attn_score)
+ *   order     none: every pair stands alone
  *   rounds    f (bf16, lever freq only); angle = f * float(p); c = rd(cos), s = rd(sin), f32 functions of arith.h;
  *             each product rd, the difference or sum rd (spec 5.3)
  *   fma       none
  *   special   NaN and infinities touch their own pair only. float(p) is exact below 2^24
+ *   bound     none stated yet
  *   levers    act (rd), freq
  *   engines   HF eager; with freq=bf16 a model cast as a whole
  *   scratch   rope_scratch floats a thread
@@ -49,10 +51,26 @@ K_HD void k_rope_head(float *x, int32_t half, const float *cs, int32_t act) {
     for (int32_t i = 0; i < half; i++) k_rope_pair(&x[i], &x[half + i], cs[i], cs[half + i], act);
 }
 
+/* What frequencies rounded to bf16 turn the pairs of a head away from the f32 ones, as sums of squares over the rotated
+ * dimensions of y: an angle t = f pos moves by at most 2^-8 t (rms 0.18 2^-16 t^2), a pair by that times its length,
+ * never by more than its diameter. 0 for f32 frequencies. */
+static inline void k_rope_freq_moves(const float *y, const float *freq, int32_t half, int32_t pos, const k_levers *lv,
+                                     double *hard2, double *rms2) {
+    *hard2 = *rms2 = 0.0;
+    if (lv->freq != K_FREQ_BF16) return;
+    for (int32_t i = 0; i < half; i++) {
+        double len2 = (double)y[i] * (double)y[i] + (double)y[half + i] * (double)y[half + i];
+        double t = (double)freq[i] * (double)pos, h = 0x1p-8 * t, r2 = 0.18 * 0x1p-16 * t * t;
+        *hard2 += len2 * (h < 2.0 ? h * h : 4.0);
+        *rms2 += len2 * (r2 < 2.0 ? r2 : 2.0);
+    }
+}
+
 static inline int64_t rope_scratch(const k_dims *d) {
     return d->rot;
 }
 void rope_cpu(const k_call *c);
+void rope_band(const k_call *c, k_band *add);
 
 #ifdef __cplusplus
 }

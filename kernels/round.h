@@ -32,7 +32,9 @@ K_HD uint16_t k_bf16_from_f32(float x) {
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-K_HD float k_f32_from_bf16(uint16_t h) { return k_bits_f32((uint32_t)h << 16); }
+K_HD float k_f32_from_bf16(uint16_t h) {
+    return k_bits_f32((uint32_t)h << 16);
+}
 
 K_HD float k_round_bf16(float x) {
     uint32_t u = k_f32_bits(x);
@@ -61,6 +63,8 @@ K_HD uint16_t k_f16_from_f32(float x) {
 }
 
 /* The spec's rd(): how an activation is stored. */
-K_HD float k_rd(float x, int32_t act) { return act == K_ACT_BF16 ? k_round_bf16(x) : x; }
+K_HD float k_rd(float x, int32_t act) {
+    return act == K_ACT_BF16 ? k_round_bf16(x) : x;
+}
 
 #endif
