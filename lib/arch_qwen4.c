@@ -65,13 +65,13 @@ static int32_t indexer(q4x_emit *e, const q4x_layer4 *L, const float *freq, int3
     const k_dims *d = &e->p->d;
     if (!d->ih) return -1;
     int32_t sraw = STATE("state.idx", .rows_kind = Q4X_ROWS_POS, .cols = d->id);
-    int32_t spool = STATE("state.pool", .rows_kind = Q4X_ROWS_BLOCK, .cols = d->id, .derived = 1); /* ours */
-    int32_t p = NODE("attn.idx.proj", matmul, d->ih * d->id, IN(x), W1(&L->iq));                   /* ours */
+    int32_t spool = STATE("state.pool", .rows_kind = Q4X_ROWS_BLOCK, .cols = d->id); /* ours */
+    int32_t p = NODE("attn.idx.proj", matmul, d->ih * d->id, IN(x), W1(&L->iq));     /* ours */
     int32_t n = NODE("attn.idx.norm", rmsnorm, d->ih * d->id, IN(p), .par = {L->iqnorm}, .G = d->id,
                      .stride = d->id); /* ours */
     int32_t q = NODE("attn.idx.q", rope, d->ih * d->id, IN(n), .par = {freq}, .G = d->id);
     int32_t k = NODE("attn.idx.k", matmul, d->id, IN(x), W1(&L->ik));
-    int32_t pk = NODE("attn.idx.pool", idx_pool, d->id, IN(k), ST(sraw, spool), .par = {L->iknorm, freq}); /* ours */
+    int32_t pk = NODE("attn.idx.pool", idx_pool, d->id, IN(k), ST(sraw), .par = {L->iknorm, freq}); /* ours */
     int32_t sc = NODE("attn.idx.score", idx_score, 1, IN(q, pk), ST(spool), .cols_kind = Q4X_COLS_BLOCKS);
     return NODE("attn.idx.sel", idx_sel, 1, IN(sc), .cols_kind = Q4X_COLS_SEL, .is_ids = 1, .scores = sc);
 }
@@ -89,7 +89,7 @@ static int32_t qsa(q4x_emit *e, const q4x_layer4 *L, const float *freq, int32_t 
     int32_t qn = NODE("attn.qn", rmsnorm, qw, IN(qg), .par = {L->qnorm}, .G = d->hd, .stride = 2 * d->hd);
     int32_t kn = NODE("attn.kn", rmsnorm, kw, IN(k), .par = {L->knorm}, .G = d->hd, .stride = d->hd);
     int32_t rq = NODE("attn.rope.q", rope, qw, IN(qn), .par = {freq}, .G = d->hd);
-    int32_t rk = NODE("attn.rope.k", rope, kw, IN(kn), ST(sk), .par = {freq}, .G = d->hd);
+    int32_t rk = NODE("attn.rope.k", rope, kw, IN(kn), .par = {freq}, .G = d->hd);
     int32_t sel = indexer(e, L, freq, x);
     int32_t s, p, o;
     if (sel >= 0) {
@@ -127,7 +127,7 @@ static int32_t moe(q4x_emit *e, const q4x_layer4 *L, int32_t x) {
 /* Section 7: what is added to all streams before the layer's first mix. */
 static int32_t ple(q4x_emit *e, const q4x_layer4 *L, int32_t H) {
     const k_dims *d = &e->p->d;
-    int32_t shist = STATE("state.hist", .rows = 1, .cols = d->n - 1, .is_ids = 1, .fill = d->eos);
+    int32_t shist = STATE("state.hist", .rows = d->n - 1, .cols = 1, .is_ids = 1, .fill = d->eos);
     int32_t sconv = STATE("state.ple.conv", .rows = (int64_t)(d->Kp - 1) * d->n, .cols = d->W); /* GDN has state.conv */
 
     int32_t ids = NODE("ple.ids", ple_ids, d->P, IN(Q4X_IN_IDS), ST(shist), .ipar = L->hash, .is_ids = 1);

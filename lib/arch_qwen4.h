@@ -12,54 +12,54 @@
 #include "lib/plan.h"
 
 typedef struct {
-    const float *norm;   /* [W]   1 + w */
-    k_weight down;       /* [R,W] */
-    k_weight up;         /* [W,R] */
-    k_weight inject;     /* [N,W]; rows 0 in the terminal mixer */
+    const float *norm; /* [W]   1 + w */
+    k_weight down;     /* [R,W] */
+    k_weight up;       /* [W,R] */
+    k_weight inject;   /* [N,W]; rows 0 in the terminal mixer */
 } q4x_hc;
 
 typedef struct {
-    int is_attn;               /* 1: QSA, 0: GDN */
+    int is_attn; /* 1: QSA, 0: GDN */
     q4x_hc ahc, mhc;
     /* GDN */
-    k_weight qkv, z, b, a, out;  /* [C,D] [nv dv,D] [nv,D] [nv,D] [D,nv dv] */
-    const float *conv;         /* [C,Kc] */
-    const float *dt_bias;      /* [nv] */
-    const float *neg_exp_A;    /* [nv] -exp(A_log) */
-    const float *gnorm;        /* [dv] raw weight, no 1+ */
+    k_weight qkv, z, b, a, out; /* [C,D] [nv dv,D] [nv,D] [nv,D] [D,nv dv] */
+    const float *conv;          /* [C,Kc] */
+    const float *dt_bias;       /* [nv] */
+    const float *neg_exp_A;     /* [nv] -exp(A_log) */
+    const float *gnorm;         /* [dv] raw weight, no 1+ */
     /* QSA */
-    k_weight q, k, v, o;       /* [2 H hd,D] [G hd,D] [G hd,D] [D,H hd] */
-    const float *qnorm, *knorm;  /* [hd] 1 + w */
-    k_weight iq, ik;           /* [ih id,D] [id,D] */
+    k_weight q, k, v, o;          /* [2 H hd,D] [G hd,D] [G hd,D] [D,H hd] */
+    const float *qnorm, *knorm;   /* [hd] 1 + w */
+    k_weight iq, ik;              /* [ih id,D] [id,D] */
     const float *iqnorm, *iknorm; /* [id] 1 + w */
     /* MoE */
-    k_weight router;           /* [E,D] */
-    k_weight *gate, *up, *down; /* arrays of E: [F,D] [F,D] [D,F] */
-    k_weight sgate;            /* [1,D] */
+    k_weight router;                  /* [E,D] */
+    k_weight *gate, *up, *down;       /* arrays of E: [F,D] [F,D] [D,F] */
+    k_weight sgate;                   /* [1,D] */
     k_weight sh_gate, sh_up, sh_down; /* [Fs,D] [Fs,D] [D,Fs] */
     /* per-layer embedding, only in its layer */
     int has_ple;
-    k_weight ple_key, ple_val; /* [W,P pw] [D,P pw] */
+    k_weight ple_key, ple_val;                      /* [W,P pw] [D,P pw] */
     const float *ple_nkey, *ple_nquery, *ple_nconv; /* [W] 1 + w */
-    const float *ple_conv;     /* [W,Kp] */
-    k_weight *table;           /* array of ntable shards, in numeric order */
+    const float *ple_conv;                          /* [W,Kp] */
+    k_weight *table;                                /* array of ntable shards, in numeric order */
     int ntable;
-    int64_t *hash;             /* n multipliers, P sizes, P offsets */
+    int64_t *hash; /* n multipliers, P sizes, P offsets */
 } q4x_layer4;
 
 typedef struct {
     k_dims d;
-    k_weight embed, head;      /* [V,D] both; head == embed when tied */
+    k_weight embed, head; /* [V,D] both; head == embed when tied */
     q4x_hc mixer;
-    q4x_layer4 *layer;         /* [L] */
-    float *freq;               /* [rot/2] f32: 1 / theta^(2j/rot) */
-    int64_t ctx_max;           /* max_position_embeddings / context_length */
-    const q4x_model *model;    /* borrowed */
-    void *owned;               /* what the pointers above own */
+    q4x_layer4 *layer;      /* [L] */
+    float *freq;            /* [rot/2] f32: 1 / theta^(2j/rot) */
+    int64_t ctx_max;        /* max_position_embeddings / context_length */
+    const q4x_model *model; /* borrowed */
+    void *owned;            /* what the pointers above own */
 } q4x_qwen4;
 
-/* Bind and check: hyper-parameters (validity rules of the spec, upper bounds), every tensor's name, type class and exact
- * shape; missing and surplus tensors are errors (MTP and vision tensors are the allow-list). */
+/* Bind and check: hyper-parameters (validity rules of the spec, upper bounds), every tensor's name, type class and
+ * exact shape; missing and surplus tensors are errors (MTP and vision tensors are the allow-list). */
 int q4x_qwen4_bind(const q4x_model *m, q4x_qwen4 **ret, q4x_err *err);
 void q4x_qwen4_free(q4x_qwen4 *w); /* NULL is fine */
 

@@ -13,7 +13,7 @@
  * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks have flags 0. Order:
  * HEAD NODE ((TAPS | FULL)* FWRD)* DONE, and nothing behind it.
  *
- *   HEAD   JSON object, UTF-8, at most 64 MiB, no key twice (keys below)
+ *   HEAD   JSON object, UTF-8, at most 16 MiB, no key twice (keys below)
  *   NODE   i32 count, then per node:
  *            text name | text op | text levers    text: u16 bytes, printable ASCII, at most 1000; names differ
  *            i32 layer | u32 flags: 1 public, 2 state, 4 ids
@@ -152,6 +152,7 @@ typedef struct q4x_dump {
  *   arm {label, device, spec, levers{name: value}, scoped[...] , profile}
  *   prompt {ids, text}
  *   free {time, boot, threads, isa, args}
+ *   nonfinite_counted: true when every node that holds a NaN or an infinity has statistics; one without is finite then
  *   qsa {ratio}: tokens of an indexer block; export derives attn.sel with it
  */
 

@@ -127,7 +127,7 @@ static int add_tensor(json_t *head, const q4x_dump *d, const item *it, uint64_t 
     json_t *shape = it->from == MASK ? json_pack("[I,I,I]", (json_int_t)1, rows, seen) : json_pack("[I,I]", rows, cols);
     key_of(d, it, key, sizeof key);
     json_t *t = json_pack("{s:s, s:o, s:[I,I]}", "dtype", dtype_name(it), "shape", shape, "data_offsets",
-                          (json_int_t)at, (json_int_t)(at + it->bytes));
+                          (json_int_t)at, (json_int_t)at + (json_int_t)it->bytes);
     int twice = json_object_get(head, key) != NULL;
     if (!twice && t && !json_object_set_new(head, key, t)) return 0;
     if (twice) json_decref(t);

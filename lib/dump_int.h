@@ -13,7 +13,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers and arrays are copied as they lie in memory");
 
-#define Q4X_DUMP_MAGIC "\x89Q4D\r\n\x1a\n"
+#define Q4X_DUMP_MAGIC UINT64_C(0x0a1a0a0d44345189) /* 89 'Q' '4' 'D' 0d 0a 1a 0a */
 enum { Q4X_DUMP_MINOR = 0, Q4X_DUMP_PREAMBLE = 24, Q4X_DUMP_CHUNK = 32 };
 
 #define Q4X_CHUNK_NAME(a, b, c, d) ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
@@ -38,7 +38,7 @@ enum {
 enum { Q4X_FULL_STORED, Q4X_FULL_PLANES };
 
 enum {
-    Q4X_DUMP_HEADER_MAX = 64 << 20, /* bytes of header text */
+    Q4X_DUMP_HEADER_MAX = 16 << 20, /* bytes of header text; parsed it takes up to 40 times as much */
     Q4X_DUMP_NAME_MAX = 1000,       /* bytes of a node's name, op or levers */
     Q4X_NODE_MIN = 3 * 2 + 3 * 4 + 6 * 4 + 2 * 4,
     Q4X_TAP_MIN = 3 * 4 + 2 * 8 + 16
@@ -128,7 +128,7 @@ int q4x_parse_done(q4x_payload *c, q4x_dump_totals *ret);
 /* What the reader keeps behind a dump (q4x_dump.priv). */
 typedef struct {
     q4x_map map;
-    q4x_dpool pool;                     /* nodes, taps and their arrays */
+    q4x_dpool pool;                    /* nodes, taps and their arrays */
     int32_t *by_name;                  /* nodes in the order of their names */
     int32_t **by_node;                 /* [nforwards]: taps in the order of their nodes, NULL: they lie in that order */
     q4x_full_ref *full;                /* by forward, node */

@@ -302,7 +302,7 @@ int q4x_parse_full(q4x_payload *c, q4x_full_ref *ret) {
 }
 
 int q4x_parse_done(q4x_payload *c, q4x_dump_totals *ret) {
-    q4x_dump_totals t;
+    q4x_dump_totals t = {0};
     t.nforwards = get_u32(c, "declared forwards");
     t.nnodes = get_u32(c, "declared nodes");
     t.ntaps = get_u64(c, "declared records");

@@ -28,18 +28,14 @@ typedef struct {
 
 /* ---- memory ---- */
 
-/* Room for one more element behind n. */
-static int grow(void *pp, int32_t n, int32_t *cap, size_t elem) {
-    void *old;
-    if (n < *cap) return 0;
-    if (n >= INT32_MAX / 2) return -1;
+/* The array with room for one more element behind n; NULL, and p as it was: no memory. */
+static void *grown(void *p, int32_t n, int32_t *cap, size_t elem) {
+    if (n < *cap) return p;
+    if (n >= INT32_MAX / 2) return NULL;
     int32_t want = n < 16 ? 16 : 2 * n;
-    memcpy(&old, pp, sizeof old);
-    void *fresh = realloc(old, (size_t)want * elem);
-    if (!fresh) return -1;
-    memcpy(pp, &fresh, sizeof fresh);
-    *cap = want;
-    return 0;
+    void *fresh = realloc(p, (size_t)want * elem);
+    if (fresh) *cap = want;
+    return fresh;
 }
 
 static int no_memory(const reader *r) {
@@ -73,8 +69,9 @@ static int bad_sum(const reader *r, uint64_t at, const char *what, uint64_t want
 static int preamble(reader *r) {
     const q4x_map *m = &r->p->map;
     const uint8_t *p = m->data;
+    const uint64_t magic = Q4X_DUMP_MAGIC;
     size_t n = m->size < 8 ? (size_t)m->size : 8;
-    if (n && memcmp(p, Q4X_DUMP_MAGIC, n))
+    if (n && memcmp(p, &magic, n) != 0)
         return q4x_fail(r->err, Q4X_E_FORMAT,
                         "%s: magic at byte 0: expected 89 'Q4D' 0d 0a 1a 0a, found other bytes; it is no q4x dump",
                         q4x_tail(r->name));
@@ -127,6 +124,7 @@ static int read_header(reader *r, const chunk *c) {
                         (unsigned long long)c->length);
     r->d->header =
         json_loadb((const char *)c->payload, (size_t)c->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+    if (!r->d->header && !je.text[0]) return no_memory(r); /* jansson has no words for it */
     if (!r->d->header) return q4x_fail(r->err, Q4X_E_FORMAT, "header: expected JSON, found: %s", je.text);
     if (!json_is_object(r->d->header)) return q4x_fail(r->err, Q4X_E_FORMAT, "header: expected an object");
     r->content = q4x_content_new(r->d->header);
@@ -152,8 +150,10 @@ static int read_taps(reader *r, q4x_payload *c) {
                         r->open >= 0 ? "" : " or later", forward);
     r->open = forward;
     for (int32_t i = 0; i < n; i++) {
-        if (grow(&r->taps, r->ntaps, &r->taps_cap, sizeof *r->taps)) return no_memory(r);
-        q4x_tap *t = &r->taps[r->ntaps];
+        q4x_tap *taps = grown(r->taps, r->ntaps, &r->taps_cap, sizeof *taps);
+        if (!taps) return no_memory(r);
+        r->taps = taps;
+        q4x_tap *t = &taps[r->ntaps];
         if ((rc = q4x_parse_tap(c, r->d->nodes, r->d->nnodes, forward, t))) return rc;
         r->ntaps++;
         q4x_content_tap(r->content, r->d->nodes[t->node].name, t);
@@ -240,6 +240,19 @@ static int match_full(reader *r, const int32_t *order, int32_t nfull) {
     return 0;
 }
 
+/* Room for one more forward. */
+static int more_forwards(reader *r) {
+    q4x_dump *d = r->d;
+    int32_t cap = r->forward_cap;
+    int32_t **order = grown(r->p->by_node, d->nforwards, &cap, sizeof *order);
+    if (!order) return -1;
+    r->p->by_node = order;
+    q4x_forward *f = grown(d->forwards, d->nforwards, &r->forward_cap, sizeof *f);
+    if (!f) return -1;
+    d->forwards = f;
+    return 0;
+}
+
 /* The open forward ends: its declared counts hold, its records become the dump's. */
 static int read_forward(reader *r, q4x_payload *c) {
     q4x_dump *d = r->d;
@@ -258,10 +271,7 @@ static int read_forward(reader *r, q4x_payload *c) {
     r->open = f.index;
     TRY(order_taps(r, &order));
     TRY(match_full(r, order, want.nfull));
-    int32_t cap = r->forward_cap;
-    if (grow(&d->forwards, d->nforwards, &r->forward_cap, sizeof *d->forwards) ||
-        grow(&r->p->by_node, d->nforwards, &cap, sizeof *r->p->by_node))
-        TRY(no_memory(r));
+    if (more_forwards(r)) TRY(no_memory(r));
     if (r->ntaps) {
         f.taps = q4x_dpool_take(&r->p->pool, (size_t)r->ntaps * sizeof *f.taps);
         if (!f.taps) TRY(no_memory(r));

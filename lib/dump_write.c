@@ -109,7 +109,8 @@ static int chunk_of(q4x_dumpw *w, uint32_t type, bytes *b, q4x_err *err) {
 static int write_preamble(q4x_dumpw *w, q4x_err *err) {
     uint8_t p[Q4X_DUMP_PREAMBLE];
     uint32_t version = Q4X_DUMP_VERSION, minor = Q4X_DUMP_MINOR;
-    memcpy(p, Q4X_DUMP_MAGIC, 8);
+    const uint64_t magic = Q4X_DUMP_MAGIC;
+    memcpy(p, &magic, 8);
     memcpy(p + 8, &version, 4);
     memcpy(p + 12, &minor, 4);
     uint64_t sum = q4x_xxh64(p, 16);

@@ -10,9 +10,13 @@
 
 enum {
     Q4X_OK = 0,
-    Q4X_E_NOMEM = -1, Q4X_E_ARG = -2,
-    Q4X_E_IO = -10, Q4X_E_FULL = -11,
-    Q4X_E_FORMAT = -20, Q4X_E_TRUNCATED = -21, Q4X_E_CHECKSUM = -22,
+    Q4X_E_NOMEM = -1,
+    Q4X_E_ARG = -2,
+    Q4X_E_IO = -10,
+    Q4X_E_FULL = -11,
+    Q4X_E_FORMAT = -20,
+    Q4X_E_TRUNCATED = -21,
+    Q4X_E_CHECKSUM = -22,
     Q4X_E_UNSUPPORTED = -30,
     Q4X_E_MISMATCH = -40,
     Q4X_E_DEVICE = -50,
@@ -40,10 +44,17 @@ int q4x_fail_at(q4x_err *err, const char *file, int line, int code, const char *
 void q4x_err_prefix(q4x_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* The house's one control-flow macro: needs `int rc` and a label `done` in scope. */
-#define TRY(call) do { rc = (call); if (rc) goto done; } while (0)
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        rc = (call);                                                                                                   \
+        if (rc) goto done;                                                                                             \
+    } while (0)
 
 /* An impossible state is our bug: print where, abort. Never for input. */
 _Noreturn void q4x_bug(const char *file, int line, const char *what);
-#define Q4X_BUG_IF(cond) do { if (cond) q4x_bug(__FILE__, __LINE__, #cond); } while (0)
+#define Q4X_BUG_IF(cond)                                                                                               \
+    do {                                                                                                               \
+        if (cond) q4x_bug(__FILE__, __LINE__, #cond);                                                                  \
+    } while (0)
 
 #endif

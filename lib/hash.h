@@ -5,7 +5,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct { uint8_t b[16]; } q4x_hash; /* canonical big-endian XXH3-128 */
+typedef struct {
+    uint8_t b[16];
+} q4x_hash; /* canonical big-endian XXH3-128 */
 
 /* `bits` of a tensor: its row-major bytes cut into leaves of 4096, XXH3-128 of each leaf, then XXH3-128 of the
  * concatenated digests and LE64 of the byte length. NaNs are hashed as the quiet NaN of their dtype. Streaming:
@@ -13,9 +15,9 @@ typedef struct { uint8_t b[16]; } q4x_hash; /* canonical big-endian XXH3-128 */
 typedef enum { Q4X_BITS_F32, Q4X_BITS_BF16, Q4X_BITS_F16, Q4X_BITS_RAW } q4x_bits_kind;
 
 typedef struct q4x_bits q4x_bits;
-q4x_bits *q4x_bits_new(void);                       /* NULL: no memory */
+q4x_bits *q4x_bits_new(void); /* NULL: no memory */
 void q4x_bits_free(q4x_bits *b);
-void q4x_bits_begin(q4x_bits *b, q4x_bits_kind kind); /* reusable */
+void q4x_bits_begin(q4x_bits *b, q4x_bits_kind kind);          /* reusable */
 int q4x_bits_add(q4x_bits *b, const void *data, size_t bytes); /* 0, or Q4X_E_NOMEM */
 q4x_hash q4x_bits_end(q4x_bits *b);
 

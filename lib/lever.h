@@ -11,37 +11,39 @@
 #include "lib/err.h"
 
 typedef struct {
-    const char *name;      /* "moe.combine" */
-    const char *values;    /* "slots|experts" */
+    const char *name;   /* "moe.combine" */
+    const char *values; /* "slots|experts" */
     const char *kind;
-    const char *ops;       /* ops that read it, blank-separated; "*": all that store activations */
+    const char *ops; /* ops that read it, blank-separated; "*": all that store activations */
     const char *doc;
-    size_t field;          /* offset in k_levers; (size_t)-1: plant */
+    size_t field; /* offset in k_levers; (size_t)-1: plant */
 } q4x_lever;
 
 extern const q4x_lever q4x_levers[];
 extern const int q4x_nlevers;
 
-typedef struct { const char *name, *items, *doc, *proof; } q4x_profile;
+typedef struct {
+    const char *name, *items, *doc, *proof;
+} q4x_profile;
 extern const q4x_profile q4x_profiles[];
 extern const int q4x_nprofiles;
 
 typedef struct {
-    int lever;             /* index into q4x_levers */
+    int lever; /* index into q4x_levers */
     int32_t value;
-    char glob[64];         /* "" : everywhere */
-    int32_t forward;       /* -1: every forward */
-    int32_t soft;          /* 1: from a profile, may be in scope at no node */
-    char plant[24];        /* kind, when the lever is plant */
+    char glob[64];   /* "" : everywhere */
+    int32_t forward; /* -1: every forward */
+    int32_t soft;    /* 1: from a profile, may be in scope at no node */
+    char plant[24];  /* kind, when the lever is plant */
 } q4x_item;
 
 typedef struct {
-    char spec[256];        /* as given */
-    char label[64];        /* name shown; defaults to spec */
-    int cuda;              /* device */
+    char spec[256]; /* as given */
+    char label[64]; /* name shown; defaults to spec */
+    int cuda;       /* device */
     int device_index;
-    int threads;           /* 0: default */
-    char profile[24];      /* last as=, or "" */
+    int threads;      /* 0: default */
+    char profile[24]; /* last as=, or "" */
     int nitems;
     q4x_item item[32];
 } q4x_arm;

@@ -18,19 +18,19 @@ typedef enum { Q4X_GGUF, Q4X_HF } q4x_container;
 
 typedef struct {
     const char *name;
-    int32_t type;    /* k_type: GGUF id; HF dtypes map to F32 F16 BF16 F64 I8 I16 I32 I64 */
-    int32_t ndim;    /* 0 (HF scalar) .. 4 */
-    int64_t ne[4];   /* fastest first, missing are 1 */
+    int32_t type;  /* k_type: GGUF id; HF dtypes map to F32 F16 BF16 F64 I8 I16 I32 I64 */
+    int32_t ndim;  /* 0 (HF scalar) .. 4 */
+    int64_t ne[4]; /* fastest first, missing are 1 */
     const void *data;
     size_t bytes;
-    int32_t shard;   /* index into q4x_model_shard */
+    int32_t shard; /* index into q4x_model_shard */
 } q4x_tensor;
 
 /* One file of a model. */
 typedef struct {
-    const char *path;   /* as given or derived from what was given, never made absolute */
+    const char *path; /* as given or derived from what was given, never made absolute */
     uint64_t size;
-    uint64_t data_off;  /* where tensor data begin */
+    uint64_t data_off; /* where tensor data begin */
 } q4x_shard;
 
 /* Open a .gguf file (any shard of a split set, or its first), a folder with config.json and safetensors, or a
@@ -40,14 +40,14 @@ int q4x_model_open(const char *path, q4x_model **ret, q4x_err *err);
 void q4x_model_close(q4x_model *m); /* NULL is fine */
 
 q4x_container q4x_model_container(const q4x_model *m);
-const char *q4x_model_arch(const q4x_model *m);  /* general.architecture or config.json's model_type; "": none */
-const char *q4x_model_path(const q4x_model *m);  /* as given */
+const char *q4x_model_arch(const q4x_model *m); /* general.architecture or config.json's model_type; "": none */
+const char *q4x_model_path(const q4x_model *m); /* as given */
 int q4x_model_nshards(const q4x_model *m);
 const q4x_shard *q4x_model_shard(const q4x_model *m, int i);
 
 int64_t q4x_model_ntensors(const q4x_model *m);
-const q4x_tensor *q4x_model_tensor(const q4x_model *m, int64_t i);            /* in file order */
-const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name);       /* NULL: none */
+const q4x_tensor *q4x_model_tensor(const q4x_model *m, int64_t i);      /* in file order */
+const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name); /* NULL: none */
 
 /* XXH3-128 (canonical hex, 32 chars + NUL) over what the files declare: metadata keys and values, tensor names, types,
  * shapes, and the first and last 4096 bytes of each tensor's data. Cheap identity of a model's content. */
@@ -60,7 +60,8 @@ int q4x_kv_u64(const q4x_model *m, const char *key, uint64_t *ret, q4x_err *err)
 int q4x_kv_i64(const q4x_model *m, const char *key, int64_t *ret, q4x_err *err);
 int q4x_kv_f64(const q4x_model *m, const char *key, double *ret, q4x_err *err);
 int q4x_kv_bool(const q4x_model *m, const char *key, int *ret, q4x_err *err);
-int q4x_kv_str(const q4x_model *m, const char *key, const char **ret, size_t *ret_len, q4x_err *err); /* not NUL-terminated */
+int q4x_kv_str(const q4x_model *m, const char *key, const char **ret, size_t *ret_len,
+               q4x_err *err); /* not NUL-terminated */
 /* Array of integers (or bools) into a malloc'd int64 array; u64 values above INT64_MAX are an error. */
 int q4x_kv_ints(const q4x_model *m, const char *key, int64_t **ret, int64_t *ret_n, q4x_err *err);
 /* Number of elements of an array of strings. */

@@ -40,8 +40,7 @@ typedef struct {
     int32_t layer;
     q4x_rows_kind rows_kind;
     int64_t rows, cols;
-    int32_t derived; /* 1: implied by another state, no record of its own */
-    int32_t is_ids;  /* i32 payload, filled with `fill` at the start */
+    int32_t is_ids; /* i32 payload, filled with `fill` at the start */
     int32_t fill;
     q4x_heads heads;
 } q4x_state_desc;

@@ -31,6 +31,8 @@ struct q4x_run {
     int64_t *off, arena_n;
     k_state *st;
     uint64_t st_bytes;
+    int32_t keep;   /* hooks want the state from before the tile */
+    k_state before; /* that copy, of the node at hand; allocated at the first forward that needs it */
     float *scratch;
     int64_t scratch_n; /* floats a thread */
     float *logits;
@@ -68,6 +70,10 @@ void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx) {
     r->fn_ctx = ctx;
 }
 
+void q4x_run_keep_states(q4x_run *r, int on) {
+    r->keep = on;
+}
+
 void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch) {
     *arena = (uint64_t)r->arena_n * sizeof(float);
     *state = r->st_bytes;
@@ -94,8 +100,9 @@ static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
         n++;
     }
     if (n || it->soft) return 0;
-    return q4x_fail(err, Q4X_E_ARG, "lever %s: in scope at no node%s%s that reads it; `q4x levers` names the ops",
-                    l->name, it->glob[0] ? " matching " : "", it->glob);
+    return q4x_fail(err, Q4X_E_ARG,
+                    "lever %s: in scope at no node%s%s that reads it; `q4x levers --json` lists who does", l->name,
+                    it->glob[0] ? " matching " : "", it->glob);
 }
 
 static void resolve(q4x_run *r) {
@@ -151,6 +158,31 @@ static int alloc_states(q4x_run *r, q4x_err *err) {
         r->st_bytes += (uint64_t)n * sizeof(float);
     }
     return 0;
+}
+
+static int keeps(const q4x_run *r, int32_t node) {
+    return r->keep && r->fn && r->plan->node[node].op == K_OP_gdn_core;
+}
+
+/* The copy that hooks are shown, as large as the largest state that is copied into it. */
+static int room_for_before(q4x_run *r, q4x_err *err) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < r->plan->nnodes && !r->before.f; i++) {
+        if (!keeps(r, i)) continue;
+        const k_state *st = &r->st[r->plan->node[i].st[0]];
+        if (st->cap * st->cols > n) n = st->cap * st->cols;
+    }
+    if (!n) return 0;
+    r->before.f = zalloc(n, sizeof(float));
+    if (!r->before.f) return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for a copy of %lld state values", (long long)n);
+    r->st_bytes += (uint64_t)n * sizeof(float);
+    return 0;
+}
+
+static k_state *copy_before(q4x_run *r, const k_state *st) {
+    r->before = (k_state){.f = r->before.f, .cols = st->cols, .cap = st->cap, .rows = st->rows};
+    memcpy(r->before.f, st->f, (size_t)(st->cap * st->cols) * sizeof(float));
+    return &r->before;
 }
 
 /* The largest tile whose arena stays near ARENA_TARGET. */
@@ -221,6 +253,7 @@ void q4x_run_free(q4x_run *r) {
     if (!r) return;
     for (int32_t i = 0; r->st && i < r->plan->nstates; i++) free(r->st[i].f);
     free(r->st);
+    free(r->before.f);
     free(r->lv);
     free(r->plant);
     free(r->arena);
@@ -296,6 +329,7 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
         make_call(r, i, &c, ids, 0);
         c.out = r->arena + r->off[i];
     }
+    if (r->before.f && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
     ev.cols = c.cols;
     ev.data = c.out;
@@ -329,7 +363,7 @@ static int room_for_logits(q4x_run *r, int32_t rows, q4x_err *err) {
 int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q4x_err *err) {
     int rc = check_ids(r, ids, n, err);
     if (rc) return rc;
-    if ((rc = room_for_logits(r, all_logits ? n : 1, err))) return rc;
+    if ((rc = room_for_logits(r, all_logits ? n : 1, err)) || (rc = room_for_before(r, err))) return rc;
     if (r->dynamic) resolve(r);
     k_call base = {.Tcall = n,
                    .Tc = r->pos + n,

@@ -54,6 +54,10 @@ typedef struct {
 typedef int (*q4x_node_fn)(void *ctx, const q4x_node_event *ev, q4x_err *err);
 void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx); /* NULL: none */
 
+/* on 1: from the next forward on, events of ops whose band needs it (gdn_core) carry a copy of the state before the
+ * tile in call->st[1], which is NULL otherwise. Off in a new run. Costs that copy, for each such node and tile. */
+void q4x_run_keep_states(q4x_run *r, int on);
+
 /* Output of a node in the tile at hand; only inside a hook, for inputs of the node it was called for. */
 const void *q4x_run_output(const q4x_run *r, int32_t node);
 /* State buffer i: its used rows are those after the last forward. */

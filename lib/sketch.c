@@ -26,16 +26,20 @@ void q4x_sketch_pattern(uint32_t b, q4x_sketch_pat *ret) {
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
 
+static inline v8i all(int32_t x) {
+    return (v8i){x, x, x, x, x, x, x, x};
+}
+
 /* All 256 buckets, eight at a time: the high bits of flip choose the group of eight elements, low (a constant in every
  * call, so the shuffles are fixed) exchanges its lanes. */
 static inline __attribute__((always_inline)) void sweep(double *sum, const float *x, q4x_sketch_pat pat, int low) {
     const v8i lane_bit = {1, 2, 4, 8, 16, 32, 64, 128};
-    const v8i sign_bit = (v8i){} + INT32_MIN;
+    const v8i sign_bit = all(INT32_MIN);
     float t[Q4X_SKETCH_BLOCK];
     for (uint32_t g = 0; g < 32; g++) {
         uint32_t h = g ^ (pat.flip >> 3); /* group of elements 8h .. 8h+7 */
         int32_t signs = (int32_t)((pat.sign[h >> 3] >> (8 * (h & 7))) & 255);
-        v8i neg = (((v8i){} + signs) & lane_bit) == lane_bit; /* all ones where negated */
+        v8i neg = (all(signs) & lane_bit) == lane_bit; /* all ones where negated */
         v8f v;
         memcpy(&v, x + 8 * h, sizeof v);
         v = (v8f)((v8i)v ^ (neg & sign_bit));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/ops.h"
+#include "kernels/round.h"
 #include "lib/tap_int.h"
 
 /* Rows to sketch of a tensor of `total` rows. */
@@ -63,7 +64,22 @@ static int keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
 static int band_wanted(const q4x_tapset *t, int32_t node) {
     const k_op_info *op = &k_ops[q4x_run_plan(t->run)->node[node].op];
     if (!op->band) return 0;
-    return t->o.bands || (t->tap[node].want && (op->cls == K_MOVE || op->cls == K_EXACT));
+    return t->o.bands || t->tap[node].gather;
+}
+
+/* Of a node that is not chosen only the counts are kept, and only when they say something: a value that is not finite
+ * must be found where it arises, whatever was chosen. */
+static void count_nonfinite(q4x_stats *s, const float *x, int64_t n) {
+    uint64_t nan = 0, pinf = 0, ninf = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = k_f32_bits(x[i]), a = u & 0x7fffffffu;
+        nan += a > 0x7f800000u;
+        pinf += u == 0x7f800000u;
+        ninf += u == 0xff800000u;
+    }
+    s->nan += nan;
+    s->pinf += pinf;
+    s->ninf += ninf;
 }
 
 /* Take in one tile. */
@@ -78,6 +94,7 @@ static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err
         return q4x_fail(err, rc, "taps: out of memory");
     if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH)
         q4x_tapstat_rows(whole ? t->stat : tn->stat, ev->data, ev->nrows);
+    if (!tn->want && !is_ids) count_nonfinite(&tn->rec.stats, ev->data, ev->nrows * ev->cols);
     if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, ev, err))) return rc;
     if (band_wanted(t, ev->node)) {
         k_band b = {0, 0};
@@ -100,6 +117,10 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
     if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH) {
         q4x_tapstat_end(whole ? t->stat : tn->stat, &rec->stats, &rec->sketch);
         rec->has_stats = rec->has_sketch = 1;
+    } else if (!tn->want && rec->stats.nan + rec->stats.pinf + rec->stats.ninf) {
+        rec->stats.n = (uint64_t)(rec->rows * rec->cols);
+        rec->stats.min = rec->stats.max = rec->stats.maxabs = NAN;
+        rec->has_stats = 1;
     }
     if (band_wanted(t, ev->node)) {
         rec->has_band = 1;
@@ -162,6 +183,7 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
     }
     TRY(q4x_dumpw_open(path, header, t->node, t->nnodes, &t->w, err));
     q4x_run_on_node(r, on_node, t);
+    q4x_run_keep_states(r, o->bands);
     *ret = t;
 done:
     json_decref(header);
@@ -231,7 +253,10 @@ int q4x_tapset_forward(q4x_tapset *t, const int32_t *ids, int32_t n, int forced,
 }
 
 static void tapset_free(q4x_tapset *t) {
-    if (t->run) q4x_run_on_node(t->run, NULL, NULL);
+    if (t->run) {
+        q4x_run_on_node(t->run, NULL, NULL);
+        q4x_run_keep_states(t->run, 0);
+    }
     for (int32_t i = 0; t->tap && i < t->nnodes; i++) {
         q4x_tap_node *tn = &t->tap[i];
         q4x_bits_free(tn->bits);

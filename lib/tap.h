@@ -9,10 +9,12 @@
 
 typedef struct {
     q4x_mode mode;
-    const char *layers;  /* "0-3,47" or NULL: all. emb, wide, out and logits always stay */
-    const char *nodes;   /* globs separated by commas, or NULL: the public nodes */
-    int64_t row0, nrows; /* rows to sketch: nrows 0: the last 64, -1: all, else row0 .. row0+nrows; row0 -1: the last nrows */
-    int bands;           /* 1: the bands of every op that states one; 0: of ops that only store */
+    const char *layers; /* "0-3,47" or NULL: all. emb, wide, out and logits always stay */
+    const char *nodes;  /* globs separated by commas, or NULL: the public nodes */
+    /* Rows to sketch: nrows 0: the last 64; -1: all; else row0 .. row0+nrows; row0 -1: the last nrows. */
+    int64_t row0, nrows;
+    int bands; /* 1: the bands of every op that states one, and the nodes that read a lever other than act stay, so that
+                  a pair of arms can be judged where it parts; 0: bands of the nodes that read nothing but ids */
 } q4x_tap_opts;
 
 typedef struct q4x_tapset q4x_tapset;

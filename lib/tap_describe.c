@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/ops.h"
+#include "lib/version.h"
 
 /* Word under which a node's levers are looked up (run.c has the same rule): the token's choice is the logits node's. */
 static void node_levers(const q4x_tapset *t, int32_t i, char *buf, size_t size) {
@@ -65,8 +66,7 @@ int q4x_tap_describe(q4x_tapset *t, q4x_err *err) {
     t->node = calloc((size_t)(p->nnodes + p->nstates), sizeof *t->node);
     t->tap = calloc((size_t)(p->nnodes + p->nstates), sizeof *t->tap);
     if (!t->state || !t->node || !t->tap) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
-    for (int32_t s = 0; s < p->nstates; s++)
-        if (!p->state[s].derived) t->state[t->nnodes++ - t->nplan] = s;
+    for (int32_t s = 0; s < p->nstates; s++) t->state[t->nnodes++ - t->nplan] = s;
     for (int32_t i = 0; i < t->nplan; i++) bad |= describe_node(t, i);
     for (int32_t s = 0; s < t->nnodes - t->nplan; s++) bad |= describe_state(t, s);
     return bad ? q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory") : 0;
@@ -132,11 +132,14 @@ int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_er
     char hex[33];
     int rc = q4x_model_fingerprint(q4x_net_model(n), hex, err);
     if (rc) return rc;
+    json_t *tool = q4x_build_tool(); /* who computed: without it no two dumps can claim the same arithmetic */
+    if (!tool || json_object_set_new(header, "tool", tool))
+        return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the header");
     json_t *add =
-        json_pack("{s:i, s:i, s:s, s:[I, I], s:b, s:o, s:o, s:{s:i}}", "format", Q4X_DUMP_VERSION, "vocabulary_version",
-                  Q4X_VOCABULARY_VERSION, "mode", MODES[t->o.mode], "rows", (json_int_t)t->o.row0,
-                  (json_int_t)t->o.nrows, "bands", t->o.bands, "model", model_json(n, hex), "arm",
-                  arm_json(q4x_run_arm(t->run)), "qsa", "ratio", q4x_net_dims(n)->ratio);
+        json_pack("{s:i, s:i, s:s, s:[I, I], s:b, s:b, s:o, s:o, s:{s:i}}", "format", Q4X_DUMP_VERSION,
+                  "vocabulary_version", Q4X_VOCABULARY_VERSION, "mode", MODES[t->o.mode], "rows", (json_int_t)t->o.row0,
+                  (json_int_t)t->o.nrows, "bands", t->o.bands, "nonfinite_counted", 1, "model", model_json(n, hex),
+                  "arm", arm_json(q4x_run_arm(t->run)), "qsa", "ratio", q4x_net_dims(n)->ratio);
     if (!add || json_object_update(header, add)) rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the header");
     json_decref(add);
     return rc;

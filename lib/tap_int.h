@@ -7,6 +7,7 @@
 /* One node (or state record) being watched. */
 typedef struct {
     int32_t want;    /* statistics, sketch, full tensor; bits are kept of all */
+    int32_t gather;  /* reads nothing but ids: its band is kept in any case */
     int32_t pending; /* ids node: its record waits for the weights that belong to it */
     q4x_bits *bits;  /* only while a forward has several tiles */
     q4x_tapstat *stat;

@@ -21,15 +21,28 @@ static int parse_layers(const char *list, int32_t layers, char *keep, q4x_err *e
     }
 }
 
-/* Kept whatever is chosen: the ends of the model, and the nodes that read nothing but ids. The latter are where two
- * arms have equal inputs in every comparable forward, so what is added there is what all that follows inherits. */
+/* Kept whatever is chosen: the ends of the model. */
 static int always(const q4x_plan *p, int32_t i) {
+    const char *name = p->node[i].name;
+    return !strcmp(name, "emb") || !strcmp(name, "wide") || !strcmp(name, "out") || i == p->logits;
+}
+
+/* And the nodes that read nothing but ids: two arms have equal inputs there in every comparable forward, so what is
+ * added there is what all that follows inherits. */
+static int gathers(const q4x_plan *p, int32_t i) {
     const q4x_node *n = &p->node[i];
-    if (!strcmp(n->name, "emb") || !strcmp(n->name, "wide") || !strcmp(n->name, "out") || i == p->logits) return 1;
-    if (n->is_ids) return 0;
     for (int32_t k = 0; k < n->nin; k++)
         if (n->in[k] != Q4X_IN_IDS && !p->node[n->in[k]].is_ids) return 0;
-    return 1;
+    return !n->is_ids;
+}
+
+/* 1 when the op reads a lever other than the dtype of activations: where arms that differ in such a lever part. */
+static int reads_a_choice(const char *op) {
+    for (int i = 0; i < q4x_nlevers; i++)
+        if (strcmp(q4x_levers[i].name, "act") && q4x_levers[i].field != (size_t)-1 &&
+            q4x_lever_scope(&q4x_levers[i], op))
+            return 1;
+    return 0;
 }
 
 /* Mark the nodes that one glob of the list matches, within the kept layers. */
@@ -58,6 +71,8 @@ int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
         int32_t layer = t->node[i].layer;
         if (!o->nodes && t->node[i].is_public && (layer < 0 || keep[layer])) t->tap[i].want = 1;
         if (i < p->nnodes && always(p, i)) t->tap[i].want = 1;
+        if (i < p->nnodes && gathers(p, i)) t->tap[i].want = t->tap[i].gather = 1;
+        if (o->bands && (layer < 0 || keep[layer]) && reads_a_choice(t->node[i].op)) t->tap[i].want = 1;
     }
     if (o->nodes) {
         globs = strdup(o->nodes);

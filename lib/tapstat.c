@@ -18,7 +18,8 @@ struct q4x_tapstat {
     q4x_sketch sk;
     q4x_sketch_pat *pat; /* [npat], kept from one tensor to the next: they depend on the block's index alone */
     size_t npat;
-    double *buckets, *row_sumabs, *row_sumsq; /* grown, never shrunk; sk points into them */
+    double *buckets, *row_sumabs; /* grown, never shrunk; sk points into them */
+    double *row_sumsq;            /* behind row_sumabs */
     float *values;
     size_t cap_buckets, cap_values, cap_rows;
 };
@@ -33,7 +34,7 @@ typedef struct {
 /* ---- keys: integers in the order of the floats, so that minima are plain integer reductions ---- */
 
 static inline int32_t key_of(uint32_t u) {
-    return (int32_t)(u ^ ((uint32_t)((int32_t)u >> 31) & 0x7fffffffu));
+    return (int32_t)(u ^ ((0u - (u >> 31)) & 0x7fffffffu));
 }
 
 static float float_of(uint32_t u) {
@@ -43,7 +44,8 @@ static float float_of(uint32_t u) {
 }
 
 static float key_value(int32_t key) {
-    return float_of((uint32_t)key ^ ((uint32_t)(key >> 31) & 0x7fffffffu)) + 0.0f; /* a zero extreme is +0 */
+    uint32_t u = (uint32_t)key;
+    return float_of(u ^ ((0u - (u >> 31)) & 0x7fffffffu)) + 0.0f; /* a zero extreme is +0 */
 }
 
 /* 1 when the finite value with magnitude bits a is an f16: at most 65504, and the mantissa bits below the f16 grid
@@ -157,21 +159,30 @@ static inline v4d widen(const float *x) {
 /* Accumulators k .. k+15 over all whole blocks: they stay in registers. x * x is exact in f64, so a fused
  * multiply-add would give the same bits. */
 static void strip(row_sums *r, const float *x, int64_t blocks, int k) {
-    const v4l magn = (v4l){} + INT64_MAX;
-    v4d abs[4] = {{0}}, sq[4] = {{0}};
+    const v4l magn = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    v4d a0 = {0}, a1 = {0}, a2 = {0}, a3 = {0}, s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};
     for (int64_t b = 0; b < blocks; b++) {
         const float *v = x + b * BLOCK + k;
-        for (int l = 0; l < 4; l++) {
-            v4d d = widen(v + 4 * l);
-            abs[l] += (v4d)((v4l)d & magn);
-            sq[l] += d * d;
-        }
+        v4d d0 = widen(v), d1 = widen(v + 4), d2 = widen(v + 8), d3 = widen(v + 12);
+        a0 += (v4d)((v4l)d0 & magn), a1 += (v4d)((v4l)d1 & magn);
+        a2 += (v4d)((v4l)d2 & magn), a3 += (v4d)((v4l)d3 & magn);
+        s0 += d0 * d0, s1 += d1 * d1, s2 += d2 * d2, s3 += d3 * d3;
     }
-    memcpy(r->abs + k, abs, sizeof abs);
-    memcpy(r->sq + k, sq, sizeof sq);
+    memcpy(r->abs + k, &a0, sizeof a0), memcpy(r->abs + k + 4, &a1, sizeof a1);
+    memcpy(r->abs + k + 8, &a2, sizeof a2), memcpy(r->abs + k + 12, &a3, sizeof a3);
+    memcpy(r->sq + k, &s0, sizeof s0), memcpy(r->sq + k + 4, &s1, sizeof s1);
+    memcpy(r->sq + k + 8, &s2, sizeof s2), memcpy(r->sq + k + 12, &s3, sizeof s3);
 }
 
-static void add_sums(row_sums *r, const float *x, int n) {
+/* A block, or the part of one, whose first element has index 0 mod 256. The row's first block starts the sums; `used`
+ * accumulators are read later. */
+static void add_sums(row_sums *r, const float *x, int n, int first, int used) {
+    if (first) {
+        for (int i = 0; i < n; i++) r->abs[i] = (double)fabsf(x[i]);
+        for (int i = 0; i < n; i++) r->sq[i] = (double)x[i] * (double)x[i];
+        for (int i = n; i < used; i++) r->abs[i] = r->sq[i] = 0;
+        return;
+    }
     for (int i = 0; i < n; i++) r->abs[i] += (double)fabsf(x[i]);
     for (int i = 0; i < n; i++) r->sq[i] += (double)x[i] * (double)x[i];
 }
@@ -184,11 +195,19 @@ static int lanes(int64_t cols) {
     return n;
 }
 
-/* Halved 128, 64, .. 1. */
+/* Halved 128, 64, .. 1; row_add wrote all n. */
 static double halve(double *acc, int n) {
-    for (n /= 2; n >= 1; n /= 2)
-        for (int k = 0; k < n; k++) acc[k] += acc[k + n];
-    return acc[0];
+    for (n /= 2; n >= 4; n /= 2)
+        for (int k = 0; k < n; k += 4) {
+            v4d a, b;
+            memcpy(&a, acc + k, sizeof a);
+            memcpy(&b, acc + k + n, sizeof b);
+            a += b;
+            memcpy(acc + k, &a, sizeof a);
+        }
+    for (; n >= 1; n /= 2)
+        for (int k = 0; k < n; k++) acc[k] += acc[k + n]; /* NOLINT(clang-analyzer-core.uninitialized.Assign) */
+    return acc[0];                                        /* NOLINT(clang-analyzer-core.uninitialized.UndefReturn) */
 }
 
 /* Counts and extremes of the row; 1 when all its values are finite. */
@@ -216,19 +235,24 @@ static int row_look(q4x_tapstat *s, const float *x) {
     return clean;
 }
 
-/* Sums, and the sketch when pat is given, of a row whose values are all finite. Blocks after `whole` are added one by
- * one: the last one when it is not full, or all of them when a cleaned copy is needed. */
-static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_pat *pat, int clean) {
+/* Sums, and the sketch when pat is given. Whole blocks of a clean row are taken where they lie; what is left goes block
+ * by block, through a copy with zeros where that needs one: for values that are not finite and behind the row's end. */
+static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_pat *pat, int clean, int used) {
     int64_t whole = clean ? cols / BLOCK : 0;
+    float v[BLOCK];
     if (whole)
         for (int k = 0; k < BLOCK; k += 16) strip(r, x, whole, k);
     if (whole && pat)
         for (int64_t b = 0; b < whole; b++) q4x_sketch_block(r->bucket, x + b * BLOCK, pat + b);
     for (int64_t i = whole * BLOCK; i < cols; i += BLOCK) {
-        float v[BLOCK] = {0};
+        const float *p = x + i;
         int n = cols - i < BLOCK ? (int)(cols - i) : BLOCK;
-        for (int l = 0; l < n; l++) v[l] = magnitude(x[i + l]) < 0x7f800000u ? x[i + l] : 0;
-        add_sums(r, v, n);
+        if (!clean || pat) {
+            for (int l = 0; l < n; l++) v[l] = magnitude(p[l]) < 0x7f800000u ? p[l] : 0;
+            for (int l = n; l < BLOCK; l++) v[l] = 0;
+            p = v;
+        }
+        add_sums(r, p, n, i == 0, used);
         if (pat) q4x_sketch_block(r->bucket, v, pat + i / BLOCK);
     }
 }
@@ -236,16 +260,14 @@ static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_
 static void one_row(q4x_tapstat *s, const float *x) {
     row_sums r;
     int64_t kept = s->row >= s->keep0 && s->row < s->keep1 ? s->row - s->keep0 : -1;
-    int sketched = kept >= 0 && !s->sk.raw;
+    int sketched = kept >= 0 && !s->sk.raw, used = lanes(s->cols);
     uint64_t before = s->nonfinite;
     int clean = row_look(s, x);
-    int used = lanes(s->cols);
-    if (!clean || s->cols < BLOCK) {
-        memset(r.abs, 0, (size_t)used * sizeof *r.abs);
-        memset(r.sq, 0, (size_t)used * sizeof *r.sq);
-    }
     if (sketched) memset(r.bucket, 0, sizeof r.bucket);
-    row_add(&r, x, s->cols, sketched ? s->pat : NULL, clean);
+    if (s->cols)
+        row_add(&r, x, s->cols, sketched ? s->pat : NULL, clean, used);
+    else
+        r.abs[0] = r.sq[0] = 0;
     double sumabs = halve(r.abs, used), sumsq = halve(r.sq, used);
     s->st.sumabs += sumabs;
     s->st.sumsq += sumsq;
@@ -274,31 +296,36 @@ void q4x_tapstat_free(q4x_tapstat *s) {
     free(s->pat);
     free(s->buckets);
     free(s->row_sumabs);
-    free(s->row_sumsq);
     free(s->values);
     free(s);
 }
 
-/* Old contents are not needed. */
-static int grow(void *pp, size_t *cap, size_t n, size_t elem) {
-    void *old, *fresh;
-    if (n <= *cap) return 0;
-    if (n > SIZE_MAX / elem || !(fresh = malloc(n * elem))) return Q4X_E_NOMEM;
-    memcpy(&old, pp, sizeof old);
-    free(old);
-    memcpy(pp, &fresh, sizeof fresh);
+/* The array with room for n elements, whose old contents are not needed; NULL, and p as it was: no memory. */
+static void *grown(void *p, size_t *cap, size_t n, size_t elem) {
+    if (n <= *cap) return p;
+    void *fresh = n <= SIZE_MAX / elem ? malloc(n * elem) : NULL;
+    if (!fresh) return NULL;
+    free(p);
     *cap = n;
-    return 0;
+    return fresh;
 }
 
 static int keep_room(q4x_tapstat *s, size_t nrows) {
-    int rc = 0;
-    size_t cap_sq = s->cap_rows, width = (size_t)s->sk.width;
-    TRY(grow(&s->row_sumabs, &cap_sq, nrows, sizeof(double)));
-    TRY(grow(&s->row_sumsq, &s->cap_rows, nrows, sizeof(double)));
-    if (width && nrows > SIZE_MAX / sizeof(double) / width) return Q4X_E_NOMEM;
-    if (s->sk.raw) return grow(&s->values, &s->cap_values, nrows * width, sizeof(float));
-    TRY(grow(&s->buckets, &s->cap_buckets, nrows * width, sizeof(double)));
+    size_t width = s->sk.width > 0 ? (size_t)s->sk.width : 1;
+    if (!nrows) nrows = 1;
+    if (nrows > SIZE_MAX / sizeof(double) / width) return Q4X_E_NOMEM;
+    double *sums = grown(s->row_sumabs, &s->cap_rows, 2 * nrows, sizeof *sums);
+    if (!sums) return Q4X_E_NOMEM;
+    s->row_sumabs = sums;
+    s->row_sumsq = sums + nrows;
+    if (s->sk.raw) {
+        float *values = grown(s->values, &s->cap_values, nrows * width, sizeof *values);
+        if (values) s->values = values;
+        return values ? 0 : Q4X_E_NOMEM;
+    }
+    double *buckets = grown(s->buckets, &s->cap_buckets, nrows * width, sizeof *buckets);
+    if (!buckets) return Q4X_E_NOMEM;
+    s->buckets = buckets;
     size_t npat = (size_t)((s->cols + BLOCK - 1) / BLOCK), had = s->npat;
     if (npat <= had) return 0;
     q4x_sketch_pat *p = npat <= UINT32_MAX ? realloc(s->pat, npat * sizeof *p) : NULL;
@@ -306,8 +333,7 @@ static int keep_room(q4x_tapstat *s, size_t nrows) {
     s->pat = p;
     s->npat = npat;
     for (size_t b = had; b < npat; b++) q4x_sketch_pattern((uint32_t)b, &p[b]);
-done:
-    return rc;
+    return 0;
 }
 
 int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch) {
