@@ -158,8 +158,7 @@ static void model_text(const model_facts *f, int verbose) {
 /* One name a line: the vocabulary of taps of this model. */
 static void print_nodes(const q4x_plan *p) {
     for (int i = 0; i < p->nnodes; i++) printf("%s%s\n", p->node[i].name, p->node[i].is_public ? " public" : "");
-    for (int i = 0; i < p->nstates; i++)
-        if (!p->state[i].derived) printf("%s state\n", p->state[i].name);
+    for (int i = 0; i < p->nstates; i++) printf("%s state\n", p->state[i].name);
 }
 
 static int model_info(const options *o, cmd_ctx *c) {

@@ -58,12 +58,14 @@ static int read_whole(const char *name, q4x_dump **ret, q4x_err *err) {
     return rc;
 }
 
+/* An arm may be cut short: what is whole is read, and the verdict says so. */
 static int read_arm(const char *name, q4x_dump **ret, int *truncated, cmd_ctx *c, q4x_err *err) {
     int rc = cmd_dump_read(name, ret, err);
-    *truncated = rc == Q4X_E_TRUNCATED && *ret;
+    *truncated = rc == Q4X_E_TRUNCATED;
     if (!*truncated) return rc;
     fprintf(stderr, "%s: %s\n", c->name, err->msg);
-    return 0;
+    if (!*ret) *ret = bis_empty_dump(name);
+    return *ret ? 0 : q4x_fail(err, Q4X_E_NOMEM, "out of memory");
 }
 
 static int all_dumps(const cmd_pair *p, bis_request *q, q4x_dump *dump[6], cmd_ctx *c, q4x_err *err) {

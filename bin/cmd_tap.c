@@ -86,8 +86,7 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
 
 /* What only the door knows of a dump's header. */
 static json_t *header(const options *o, const cmd_ctx *c, int threads) {
-    return json_pack("{s:o, s:{s:o, s:n}, s:o}", "tool", q4x_build_tool(), "prompt", "ids",
-                     cmd_ids(o->gen.prompt, o->gen.n_prompt), "text", "free",
+    return json_pack("{s:{s:o, s:n}, s:o}", "prompt", "ids", cmd_ids(o->gen.prompt, o->gen.n_prompt), "text", "free",
                      q4x_build_free(threads, c->argc, c->argv));
 }
 

@@ -1,6 +1,5 @@
 /* main.c: dispatch, exit codes, the last look at stdout. Compiled for any x86-64 (see lib/machine.h). */
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,9 @@ static void close_stdout(void) {
     int bad = ferror(stdout);
     errno = 0;
     if (fflush(stdout) || bad) {
-        fprintf(stderr, "%s: standard output: cannot write: %s\n", running, errno ? strerror(errno) : "output error");
+        if (errno != EPIPE) /* a reader that has enough, like head, is no news */
+            fprintf(stderr, "%s: standard output: cannot write: %s\n", running,
+                    errno ? strerror(errno) : "output error");
         _exit(CMD_FATAL);
     }
 }
@@ -119,7 +120,6 @@ int main(int argc, char **argv) {
         fprintf(stderr, "q4x: %s\n", err.msg);
         return CMD_FATAL;
     }
-    signal(SIGPIPE, SIG_IGN); /* a reader that leaves early is a write error like any other */
     if (argc < 2) {
         print_help(stderr);
         return CMD_USAGE;

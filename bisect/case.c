@@ -159,7 +159,7 @@ int bis_judge(const bis_request *rq, bis_case **ret, q4x_err *err) {
         bis_case_free(c);
         return rc;
     }
-    c->exit = bis_verdict_exit(c->verdict);
+    c->exit = bis_exit(c->verdict, c->reason);
     bis_clean(c->where);
     spell(c);
     bis_advise(c);
@@ -180,4 +180,14 @@ void bis_case_free(bis_case *c) {
     drop_lines(&c->next);
     drop_lines(&c->limits);
     free(c);
+}
+
+q4x_dump *bis_empty_dump(const char *path) {
+    q4x_dump *d = calloc(1, sizeof *d);
+    if (!d) return NULL;
+    d->path = strdup(path);
+    d->header = json_object();
+    if (d->path && d->header) return d;
+    q4x_dump_free(d);
+    return NULL;
 }

@@ -64,6 +64,9 @@ typedef struct {
 int bis_judge(const bis_request *rq, bis_case **ret, q4x_err *err);
 void bis_case_free(bis_case *c); /* NULL is fine */
 
+/* A dump without nodes and forwards, for a file that ends before them (TRUNCATED too). NULL: no memory. */
+q4x_dump *bis_empty_dump(const char *path);
+
 /* Result as JSON; keys in the order of design.md 6, `provenance` last. NULL: no memory. files: names of the dumps as
  * given (a, b, floor_a, floor_b), NULL where there is none. */
 typedef struct {

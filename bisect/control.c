@@ -64,6 +64,14 @@ int bis_floor_measure(q4x_dump *d, q4x_dump *again, const char *arm, bis_floor *
         return q4x_fail(err, Q4X_E_MISMATCH,
                         "floor of arm %s: %.120s is the arm itself; a floor needs a second recording of it", arm,
                         d->path);
+    const json_t *when = bis_header_get(d, "free.time"), *fa = bis_header_get(d, "free"),
+                 *fb = bis_header_get(again, "free");
+    if (when && json_equal(fa, fb))
+        return q4x_fail(
+            err, Q4X_E_MISMATCH,
+            "floor of arm %s: %.120s is a copy of the arm's own recording (same time, boot and arguments); a "
+            "floor needs a second one",
+            arm, again->path ? again->path : "?");
     TRY(bis_header_diff(d, again, BIS_NULL_NONE, 1, &h, err));
     const char *other = bis_header_other_arm(&h);
     if (other) {

@@ -101,7 +101,8 @@ static double lattice(const q4x_dump *d, int32_t nf) {
 /* min(m_A, m_B) <= max|dz| holds whenever the ids differ (F15): a choice that breaks it was not made on these rows. */
 static int broken(const bis_choice *c) {
     double m = fmin(least(c, 0), least(c, 1));
-    if (!c->differ || !c->logits || isnan(c->max_dz) || isnan(m)) return 0;
+    /* a choice made after rounding need not be the best of the raw row: the theorem is about rows and their best */
+    if (!c->differ || !c->logits || c->tie_a || c->tie_b || isnan(c->max_dz) || isnan(m)) return 0;
     return !(m <= c->max_dz);
 }
 

@@ -69,6 +69,14 @@ static int32_t swapped_ids(const q4x_selection *a, const q4x_selection *b, int32
     return miss > m - (n - miss) ? miss : m - (n - miss);
 }
 
+int bis_is_selection(const bis_pair *p, int32_t n) {
+    const q4x_dump_node *k = &p->a->nodes[n];
+    if (!k->is_ids || k->is_state) return 0;
+    int scored = p->nin[n] == 0;
+    for (int32_t i = 0; i < p->nin[n]; i++) scored |= p->in[n][i] != Q4X_IN_IDS;
+    return scored;
+}
+
 static bis_flip_row *row_of(bis_flips *s, int32_t f, int comparable, const char *kind) {
     for (int32_t i = s->nrows - 1; i >= 0 && s->row[i].forward == f; i--)
         if (!strcmp(s->row[i].kind, kind)) return &s->row[i];
@@ -97,6 +105,18 @@ static int push(bis_flips *s, bis_flip x) {
     return 0;
 }
 
+static int push_moved(bis_flips *s, bis_moved x) {
+    if (s->nmoved == s->moved_cap) {
+        int64_t cap = s->moved_cap ? 2 * s->moved_cap : 64;
+        bis_moved *v = realloc(s->moved, sizeof *v * (size_t)cap);
+        if (!v) return -1;
+        s->moved = v;
+        s->moved_cap = cap;
+    }
+    s->moved[s->nmoved++] = x;
+    return 0;
+}
+
 /* One mark a layer: the worst of its rows. */
 static void mark(bis_flip_row *r, int32_t layer, int32_t layers, int32_t miss, int order) {
     if (layer < 0 || layer >= layers) return;
@@ -115,9 +135,11 @@ static int compare_rows(const bis_pair *p, bis_flips *s, bis_flip_row *r, int32_
         x.swapped = swapped_ids(a, b, t, tmp, &x.k, &order);
         r->slots++;
         r->ties += tie;
+        r->wide += x.steps_a > 8;
         mark(r, layer, s->layers, x.swapped, order);
         int bin = isnan(x.steps_a) ? -1 : bin_of(x.steps_a);
         if (r->comparable && bin >= 0) s->bin_slots[bin]++;
+        if (order && push_moved(s, (bis_moved){f, n, t})) return -1;
         if (!x.swapped) {
             r->order += order;
             continue;
@@ -126,9 +148,9 @@ static int compare_rows(const bis_pair *p, bis_flips *s, bis_flip_row *r, int32_
         r->swapped += x.swapped;
         r->ids += x.k;
         r->tie_flips += tie;
+        r->wide_flips += x.steps_a > 8;
         if (r->first_layer < 0) r->first_layer = layer;
         if (r->comparable && bin >= 0) s->bin_flips[bin]++;
-        if (r->comparable && bin == BIS_NBIN - 1) s->wide++;
         if (push(s, x)) return -1;
     }
     return 0;
@@ -140,7 +162,7 @@ int bis_flips_find(const bis_pair *p, bis_flips *ret, q4x_err *err) {
     for (int32_t f = 0; f < p->nf; f++)
         for (int32_t n = 0; n < p->nn; n++) {
             const q4x_tap *a = p->ta[bis_at(p, f, n)], *b = p->tb[bis_at(p, f, n)];
-            if (!a || !p->a->nodes[n].is_ids || p->a->nodes[n].is_state) continue;
+            if (!a || !bis_is_selection(p, n)) continue;
             int have = a->has_sel && b->has_sel && a->sel.rows == b->sel.rows && a->sel.ids && b->sel.ids;
             if (!have && q4x_hash_eq(&a->bits, &b->bits)) continue;
             bis_flip_row *r = row_of(&s, f, f < p->ncomparable, bis_kind(p->a->nodes[n].name));
@@ -167,6 +189,7 @@ void bis_flips_free(bis_flips *s) {
     for (int32_t i = 0; i < s->nrows; i++) free(s->row[i].strip);
     free(s->row);
     free(s->flip);
+    free(s->moved);
     *s = (bis_flips){0};
 }
 
@@ -174,7 +197,7 @@ void bis_flips_free(bis_flips *s) {
 static int unknown_flip(const bis_pair *p, int32_t f, int32_t n, int32_t layer) {
     for (int32_t m = n - 1; m >= 0 && p->a->nodes[m].layer == layer; m--) {
         const q4x_tap *a = p->ta[bis_at(p, f, m)], *b = p->tb[bis_at(p, f, m)];
-        if (!a || !p->a->nodes[m].is_ids || p->a->nodes[m].is_state) continue;
+        if (!a || !bis_is_selection(p, m)) continue;
         if (p->eq[bis_at(p, f, m)] == BIS_DIFF && !(a->has_sel && b->has_sel)) return 1;
     }
     return 0;
@@ -190,17 +213,17 @@ int32_t bis_flips_mask(const bis_pair *p, const bis_flips *s, int32_t f, int32_t
         memset(mask, 1, (size_t)nrows);
         return nrows;
     }
-    int64_t lo = 0, hi = s->n; /* first flip of forward f */
+    int64_t lo = 0, hi = s->nmoved; /* first of forward f */
     while (lo < hi) {
         int64_t mid = lo + (hi - lo) / 2;
-        if (s->flip[mid].forward < f)
+        if (s->moved[mid].forward < f)
             lo = mid + 1;
         else
             hi = mid;
     }
-    for (int64_t i = lo; i < s->n && s->flip[i].forward == f && s->flip[i].node < n; i++) {
-        int32_t t = s->flip[i].row - row0;
-        if (p->a->nodes[s->flip[i].node].layer != layer || t < 0 || t >= nrows) continue;
+    for (int64_t i = lo; i < s->nmoved && s->moved[i].forward == f && s->moved[i].node < n; i++) {
+        int32_t t = s->moved[i].row - row0;
+        if (p->a->nodes[s->moved[i].node].layer != layer || t < 0 || t >= nrows) continue;
         count += !mask[t];
         mask[t] = 1;
     }

@@ -25,26 +25,37 @@ typedef struct {
     const char *kind;                          /* borrowed from a node's name */
     int64_t slots, flips, order, swapped, ids; /* ids: of A's sets in flipped slots */
     int64_t unrecorded;                        /* selections that differ by hash, without ids in a dump */
+    int64_t wide, wide_flips;                  /* slots, flips whose cut is more than 8 bf16 steps wide in arm A */
     int64_t ties, tie_flips;                   /* slots, flips with an exact tie at the cut in either arm */
     int32_t first_layer;                       /* of a flip; -1: none */
     char *strip; /* [layers]: '.' same, 'o' order, '1'..'9','+' most ids swapped in a row, ' ' no slot */
 } bis_flip_row;
 
+/* A row whose list of ids differs, by its set or by its order alone. */
+typedef struct {
+    int32_t forward, node, row;
+} bis_moved;
+
 typedef struct {
     int64_t n, cap;
     bis_flip *flip; /* ascending forward, node, row; comparable and excluded forwards */
+    int64_t nmoved, moved_cap;
+    bis_moved *moved; /* likewise; every flip is one */
     int32_t nrows;
     bis_flip_row *row;
     int64_t bin_slots[BIS_NBIN], bin_flips[BIS_NBIN]; /* comparable forwards */
-    int64_t wide; /* comparable flips with a margin of more than 8 steps: an alarm (R28) */
     int32_t layers;
 } bis_flips;
+
+/* 1 when node n chooses by scores; ids made of the consumed ids alone (n-gram hashes) are no selection. */
+int bis_is_selection(const bis_pair *p, int32_t n);
 
 int bis_flips_find(const bis_pair *p, bis_flips *ret, q4x_err *err);
 void bis_flips_free(bis_flips *s);
 
-/* mask[t] = 1 when row row0 + t of node n's tensor in forward f lies behind a flip: a selection of the same layer,
- * earlier in the forward, differs in that row (or differs, and its rows are not recorded). Returns how many do. */
+/* mask[t] = 1 when row row0 + t of node n's tensor in forward f lies behind a selection of the same layer, earlier in
+ * the forward, that differs in that row, be it by order alone: tensors with a place for each slot differ then as a
+ * whole. When the rows of such a selection are not recorded, all are. Returns how many are masked. */
 int32_t bis_flips_mask(const bis_pair *p, const bis_flips *s, int32_t f, int32_t n, int32_t row0, int32_t nrows,
                        char *mask);
 

@@ -122,6 +122,7 @@ static json_t *first_out_of_band(const bis_case *c) {
     json_object_set_new(j, "reason", json_string(bis_reason_word(x->why)));
     if (o) {
         json_object_set_new(j, "median_gain", real(o->median));
+        json_object_set_new(j, "limit_gain", real(o->limit));
         json_object_set_new(j, "median_n", json_integer(o->n));
         json_object_set_new(j, "worst_gain", real(o->gain));
         json_object_set_new(j, "worst_row", o->row < 0 ? json_null() : json_integer(o->row));

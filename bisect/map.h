@@ -33,16 +33,20 @@ typedef struct {
     int32_t nout;      /* outlier rows */
 } bis_cell;
 
-/* The median gain of one kind of node ("moe"). Rows: gains of single rows. */
+/* The median gain of one kind of node ("moe") and the limit above which a gain is an outlier: 8 (1 + 12 / n) times the
+ * median (n tensors: few know little about what is usual), or 3 standard deviations of the logarithm (by quantiles)
+ * where the gains of the kind scatter more than that, as those that stand for several unrecorded nodes do; never below
+ * 2: what leaves a difference smaller than its largest input's amplifies nothing. Rows: gains of single rows; each
+ * tensor has one vote. */
 typedef struct {
     const char *kind;
-    double median, row_median;
+    double median, row_median, limit, row_limit;
     int64_t n, row_n;
 } bis_gain;
 
 typedef struct {
     int32_t forward, node;
-    double gain, median; /* of the row when row >= 0 */
+    double gain, median, limit; /* of the row when row >= 0 */
     int64_t n;
     int32_t row;   /* row of the tensor with the largest gain; -1: the tensor as a whole */
     int32_t nrows; /* outlier rows in this tensor */
@@ -80,7 +84,8 @@ static inline int bis_is_fault(bis_reason r) {
     return r == BIS_R_same_arithmetic_bits_differ || r == BIS_R_above_hard_band;
 }
 
-enum { BIS_GAIN_LIMIT = 8, BIS_GAIN_MIN_N = 3, BIS_BAND_LIMIT = 4 };
+/* A source is within its band up to 4 x rms. */
+enum { BIS_GAIN_LIMIT = 8, BIS_GAIN_FLOOR = 2, BIS_GAIN_MIN_N = 3, BIS_BAND_LIMIT = 4 };
 
 /* Steps of bis_map_make, one file each. */
 void bis_map_inputs(bis_map *m, const bis_pair *p);                                           /* map_inputs.c */

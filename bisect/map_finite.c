@@ -14,6 +14,11 @@ static fin logits_finite(const q4x_forward *w) {
     return FINITE;
 }
 
+/* 1 when the dump says that it keeps statistics of every node that holds a value that is not finite. */
+static int counts_all(const q4x_dump *d) {
+    return json_is_true(json_object_get(d->header, "nonfinite_counted"));
+}
+
 /* By statistics, else by the count a sketch keeps of the kept rows (which proves presence, not absence, when rows are
  * missing), else by the logit rows themselves. */
 static fin own(const bis_pair *p, int32_t f, int32_t n, int arm) {
@@ -24,7 +29,7 @@ static fin own(const bis_pair *p, int32_t f, int32_t n, int arm) {
     if (t->has_stats) return t->stats.nan + t->stats.pinf + t->stats.ninf ? NONFINITE : FINITE;
     if (t->has_sketch && t->sketch.skipped) return NONFINITE;
     if (!strcmp(k->name, "logits")) return logits_finite(arm ? BIS_FB(p, f) : BIS_FA(p, f));
-    return NOT_KNOWN;
+    return !k->is_state && counts_all(arm ? p->b : p->a) ? FINITE : NOT_KNOWN;
 }
 
 static fin worse(fin a, fin b) {

@@ -24,6 +24,7 @@ static int claims_equal(const bis_pair *p, const bis_header *h, int32_t f, int32
  * so does a mere order. */
 static bis_reason selection(const bis_pair *p, const bis_flips *s, int32_t f, int32_t n) {
     const q4x_tap *a = p->ta[bis_at(p, f, n)], *b = p->tb[bis_at(p, f, n)];
+    if (!bis_is_selection(p, n)) return BIS_R_selection_differs; /* no tie can excuse ids that follow from ids */
     if (!a->has_sel || !b->has_sel) return BIS_R_distance_not_recorded;
     for (int64_t i = 0; i < s->n; i++) {
         const bis_flip *x = &s->flip[i];

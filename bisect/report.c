@@ -9,8 +9,12 @@
 #include <string.h>
 
 static const char *sentence(const bis_case *c) {
+    if (bis_unmeasured(c->reason))
+        return "The two runs part at a node, and how far is not known: this cannot be judged.";
     switch (c->verdict) {
-    case BIS_V_IDENTICAL: return "The two runs are equal by bits in everything that both recorded.";
+    case BIS_V_IDENTICAL:
+        return c->pair->nexcluded ? "The two runs are equal by bits in every forward on equal ids."
+                                  : "The two runs are equal by bits in everything that both recorded.";
     case BIS_V_WITHIN_BAND: return "The two runs differ, by no more than the rounding of their arithmetic.";
     case BIS_V_TIE: return "The two runs choose different ids where the choice hangs on rounding.";
     case BIS_V_TOKENS_DIFFER: return "The two runs choose different ids; no node explains it by a fault.";
@@ -209,7 +213,9 @@ static void list(FILE *o, const char *head, const bis_lines *l, const char *none
 
 static void verdict(const bis_case *c, FILE *o) {
     fprintf(o, "## Verdict\n\n**`%s`** (`%s`), exit %d.\n\n", c->name, bis_reason_word(c->reason), c->exit);
-    bis_sentence(o, "", bis_verdict_text(c->verdict));
+    bis_sentence(o, "",
+                 bis_unmeasured(c->reason) ? "a difference whose size was not recorded: not judged"
+                                           : bis_verdict_text(c->verdict));
     bis_sentence(o, "", bis_reason_text(c->reason));
     if (c->where[0]) fprintf(o, "Where: `%s`.\n", c->where);
     if (c->confounded)

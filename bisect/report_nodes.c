@@ -174,25 +174,29 @@ void bis_report_gains(const bis_case *c, FILE *o) {
     for (int32_t i = 0; i < m->ngains; i++) any |= m->gain[i].n > 0 || m->gain[i].row_n > 0;
     if (!any) return;
     fprintf(o, "## Gains\n\n");
-    bis_fold(o, "", "",
-             "Median of the relative distance of the output over that of the inputs, by kind of node, over layers "
-             "and comparable forwards, and the same of single rows. Rows behind a flipped selection are left out.");
-    fprintf(o, "\n| node | median | n | median of rows | n |\n|---|--:|--:|--:|--:|\n");
+    bis_fold(
+        o, "", "",
+        "Median of the relative distance of the output over that of the inputs, by kind of node, over layers "
+        "and comparable forwards, and the same of single rows. The limit is 8 (1 + 12 / n) times the median, n "
+        "counting tensors, or 3 standard deviations of the logarithm where the kind scatters more; at least 2. Rows "
+        "behind a selection that differs are left out.");
+    fprintf(o, "\n| node | median | limit | n | of rows: median | limit | n |\n|---|--:|--:|--:|--:|--:|--:|\n");
     for (int32_t i = 0, shown = 0; i < m->ngains && shown < 40; i++) {
         const bis_gain *g = &m->gain[i];
         if (!g->n && !g->row_n) continue;
         shown++;
         fprintf(o, "| ");
         bis_md(o, bis_printable(g->kind).s);
-        fprintf(o, " | %s | %lld | %s | %lld |\n", g->n ? bis_num(g->median).s : "-", (long long)g->n,
-                g->row_n ? bis_num(g->row_median).s : "-", (long long)g->row_n);
+        fprintf(o, " | %s | %s | %lld | %s | %s | %lld |\n", g->n ? bis_num(g->median).s : "-",
+                g->n ? bis_num(g->limit).s : "-", (long long)g->n, g->row_n ? bis_num(g->row_median).s : "-",
+                g->row_n ? bis_num(g->row_limit).s : "-", (long long)g->row_n);
     }
     fputc('\n', o);
     if (!m->noutliers) {
-        fprintf(o, "No gain is above %d times the median of its kind.\n\n", BIS_GAIN_LIMIT);
+        fprintf(o, "No gain is above the limit of its kind.\n\n");
         return;
     }
-    fprintf(o, "Outliers, above %d times the median of their kind:\n\n", BIS_GAIN_LIMIT);
+    fprintf(o, "Outliers, above the limit of their kind:\n\n");
     fprintf(o, "| f | node | row | gain | median | judged from |\n|--:|---|--:|--:|--:|---|\n");
     for (int32_t i = 0; i < m->noutliers && i < 12; i++) outlier_row(c, &m->outlier[i], o);
     if (m->noutliers > 12) fprintf(o, "\n%d more outliers follow.\n", m->noutliers - 12);

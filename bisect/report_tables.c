@@ -202,10 +202,17 @@ static void census(const bis_choices *k, FILE *o) {
     fprintf(o, "- noise of the contrast over agreeing forwards: s = %s, n = %d%s.\n", bis_num(k->s).s, k->s_n,
             k->s_n < BIS_TIE_MIN_N ? " (fewer than 3: no tie is called by it)" : "");
     if (k->ndiffer)
-        bis_fold(
-            o, "- ", "  ",
-            "check of the instrument: at every disagreement the smaller margin does not exceed the largest difference. "
-            "This holds by arithmetic and is no evidence.");
+        bis_fold(o, "- ", "  ",
+                 "check of the instrument: where ids differ and neither was chosen among equal values, the smaller "
+                 "margin does not "
+                 "exceed the largest difference. "
+                 "This holds by arithmetic and is no evidence.");
+}
+
+static void equal_choice(const bis_case *c, int arm, const bis_choice *x, FILE *o) {
+    const q4x_forward *w = arm ? BIS_FB(c->pair, x->forward) : BIS_FA(c->pair, x->forward);
+    fprintf(o, "Arm %s chose between equal values: after its last rounding %d and %d are both %.9g.\n", arm ? "B" : "A",
+            x->a < x->b ? x->a : x->b, x->a < x->b ? x->b : x->a, (double)w->top_val[0]);
 }
 
 void bis_report_decisions(const bis_case *c, FILE *o) {
@@ -238,9 +245,10 @@ void bis_report_decisions(const bis_case *c, FILE *o) {
     census(k, o);
     if (k->first >= 0 && k->choice[k->first].logits) {
         const bis_choice *x = &k->choice[k->first];
-        fprintf(o, "\nTie rule at id %d: contrasts %s and %s against 3 s = %s (n = %d)%s.\n", x->forward,
-                bis_num(x->contrast_a).s, bis_num(x->contrast_b).s, bis_num(3 * k->s).s, k->s_n,
-                x->tie_a || x->tie_b ? "; an arm chose between exactly equal values" : "");
+        fprintf(o, "\nTie rule at id %d: contrasts %s and %s against 3 s = %s (n = %d).\n", x->forward,
+                bis_num(x->contrast_a).s, bis_num(x->contrast_b).s, bis_num(3 * k->s).s, k->s_n);
+        if (x->tie_a) equal_choice(c, 0, x, o);
+        if (x->tie_b) equal_choice(c, 1, x, o);
     }
     fputc('\n', o);
 }

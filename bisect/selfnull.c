@@ -61,7 +61,7 @@ static void finish(record *r, const q4x_run *run) {
         if ((r->have[k] = r->node[i] != NULL)) r->bits[k] = q4x_bits_end(r->node[i]);
     for (int i = 0; i < p->nstates; i++, k++) {
         const k_state *s = q4x_run_state(run, i);
-        if (!(r->have[k] = !p->state[i].derived)) continue;
+        r->have[k] = 1;
         r->bits[k] =
             q4x_bits_of(p->state[i].is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, s->f, (size_t)s->rows * (size_t)s->cols * 4);
     }

@@ -25,6 +25,21 @@ static void line(pen *w, const char *label, const char *fmt, ...) {
     w->lines++;
 }
 
+/* A sentence under a label, folded; at most `most` lines, what is cut shows as "...". */
+static void folded(pen *w, const char *label, int most, const char *text) {
+    enum { WIDTH = 100 };
+    for (int k = 0; *text && k < most; k++) {
+        size_t n = strlen(text), room = WIDTH - LABEL;
+        if (n > room) {
+            for (n = room; n > 0 && text[n] != ' '; n--) {}
+            if (!n) n = strcspn(text, " ");
+        }
+        line(w, k ? "" : label, "%.*s%s", (int)n, text, text[n] && k + 1 == most ? " ..." : "");
+        text += n;
+        while (*text == ' ') text++;
+    }
+}
+
 static const char *name(const pen *w, int32_t n) {
     return w->c->pair->a->nodes[n].name;
 }
@@ -160,10 +175,13 @@ static void flips(pen *w) {
     int shown = 0;
     for (int32_t i = 0; i < s->nrows && shown < 6; i++) {
         const bis_flip_row *r = &s->row[i];
+        char more[64] = "";
         if (!r->flips && !r->unrecorded && !r->order) continue;
-        line(w, shown++ ? "" : "flips", "f%-3d %-13s %lld of %lld, %lld ids swapped, %lld at a tie%s%s", r->forward,
-             bis_printable(r->kind).s, (long long)r->flips, (long long)r->slots, (long long)r->swapped,
-             (long long)r->tie_flips, r->unrecorded ? ", ids not recorded" : "", r->comparable ? "" : "  (excluded)");
+        if (r->order) snprintf(more, sizeof more, ", %lld in another order", (long long)r->order);
+        line(w, shown++ ? "" : "flips", "f%-3d %-13s %lld of %lld flip, %lld at a tie, %lld ids swapped%s%s%s",
+             r->forward, bis_printable(r->kind).s, (long long)r->flips, (long long)r->slots, (long long)r->tie_flips,
+             (long long)r->swapped, more, r->unrecorded ? ", ids not recorded" : "",
+             r->comparable ? "" : " (excluded)");
     }
     if (s->nrows && !shown) line(w, "flips", "none");
 }
@@ -180,12 +198,13 @@ void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out)
         nodes(&w);
         flips(&w);
     }
-    for (int i = 0; i < c->notes.n && w.lines < MAX_LINES - 5; i++) {
-        int room = 76;
-        line(&w, i ? "" : "note", "%.*s%s", verbose ? 1000 : room, c->notes.line[i],
-             !verbose && strlen(c->notes.line[i]) > (size_t)room ? "..." : "");
-    }
-    if (c->next.n && w.lines < MAX_LINES - 3) line(&w, "next", "%s", c->next.line[0]);
-    line(&w, "why", "%s%s%s%s", bis_reason_text(c->reason), c->where[0] ? " (" : "", c->where, c->where[0] ? ")" : "");
+    for (int i = 0; i < c->notes.n && w.lines < MAX_LINES - 7; i++)
+        folded(&w, i ? "" : "note", verbose ? 9 : 2, c->notes.line[i]);
+    if (c->next.n && w.lines < MAX_LINES - 5) folded(&w, "next", 2, c->next.line[0]);
+    char *why = NULL;
+    if (asprintf(&why, "%s%s%s%s", bis_reason_text(c->reason), c->where[0] ? " (" : "", c->where,
+                 c->where[0] ? ")" : "") >= 0)
+        folded(&w, "why", 3, why);
+    free(why);
     fprintf(out, "verdict: %s (%s) exit %d\n", c->name, bis_reason_word(c->reason), c->exit);
 }

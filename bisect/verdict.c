@@ -86,7 +86,8 @@ void bis_verdict_find(bis_case *c) {
         snprintf(c->where, sizeof c->where, "%.120s in forward %d of arm %s", c->pair->a->nodes[m->nonfinite_n].name,
                  m->nonfinite_f, m->nonfinite_arm ? "B" : "A");
     } else if (identical(c)) {
-        give(c, BIS_V_IDENTICAL, c->pair->unaligned ? BIS_R_bits_equal_where_comparable : BIS_R_bits_equal);
+        give(c, BIS_V_IDENTICAL,
+             c->pair->unaligned || c->pair->nexcluded ? BIS_R_bits_equal_where_comparable : BIS_R_bits_equal);
     } else if (!out_of_band(c)) {
         if (c->choices.ndiffer)
             tokens(c);

@@ -21,8 +21,12 @@ static const struct {
 const char *bis_verdict_name(bis_verdict v) {
     return verdicts[v].name;
 }
-int bis_verdict_exit(bis_verdict v) {
-    return verdicts[v].exit;
+int bis_unmeasured(bis_reason r) {
+    return r == BIS_R_band_not_recorded || r == BIS_R_distance_not_recorded || r == BIS_R_rows_not_kept;
+}
+
+int bis_exit(bis_verdict v, bis_reason r) {
+    return bis_unmeasured(r) ? 125 : verdicts[v].exit;
 }
 const char *bis_verdict_text(bis_verdict v) {
     return verdicts[v].text;

@@ -17,7 +17,10 @@ typedef enum {
 } bis_reason;
 
 const char *bis_verdict_name(bis_verdict v);
-int bis_verdict_exit(bis_verdict v);
+/* Exit code: the verdict's, but 125 (cannot judge) where the reason is that something was not recorded. */
+int bis_exit(bis_verdict v, bis_reason r);
+/* 1 when the reason is that something was not recorded. */
+int bis_unmeasured(bis_reason r);
 const char *bis_verdict_text(bis_verdict v);
 const char *bis_reason_word(bis_reason r);
 const char *bis_reason_text(bis_reason r);

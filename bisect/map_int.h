@@ -1,0 +1,26 @@
+/* map_int.h: what the files that judge gains share. */
+#ifndef BISECT_MAP_INT_H
+#define BISECT_MAP_INT_H
+
+#include <math.h>
+
+#include "bisect/map.h"
+
+/* One gain: of a row of a tensor, or of the tensor. */
+typedef struct {
+    int32_t kind, f, n, row; /* row -1: whole tensor */
+    int32_t soft;            /* a row judged across unrecorded nodes: it only names the row of an outlier */
+    double g;
+} bis_sample;
+
+/* From all gains, in any order: medians and limits of the kinds (m->gain, by index of kind_name), outliers (m->outlier
+ * and the cells' classes). Reorders s. -1: no memory. */
+int bis_map_outliers(bis_map *m, const bis_pair *p, bis_sample *s, int64_t n, const char *const *kind_name,
+                     int32_t nkinds);
+
+/* 1 when a distance can be used in a gain. */
+static inline int bis_dist_usable(const bis_dist *d) {
+    return bis_dist_ranked(d) && isfinite(d->rel);
+}
+
+#endif
