@@ -1,6 +1,6 @@
 #!/bin/sh
 # docs.sh [--update] BUILD: the README is tested like code.
-# shellcheck disable=SC2016 # backquotes are meant
+# shellcheck disable=SC2016,SC2013 # backquotes are meant, words too
 #
 # 1. `<!-- from: COMMAND -->` .. `<!-- end -->` holds what COMMAND (q4x ... or make help) prints.
 # 2. Every `$ q4x ...` in a fenced block prints what stands below it. A line `...` stands for any number of lines. All run
@@ -16,6 +16,7 @@ build=${1:-build/gcc-release-cuda}
 case $build in /*) ;; *) build=$root/$build ;; esac
 test -x "$build/q4x" || { echo "docs: there is no $build/q4x: run make"; exit 1; }
 PATH=$build:$PATH
+unset MAKEFLAGS MAKELEVEL
 tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
 pass=0 fail=0
@@ -39,7 +40,7 @@ rewrite() {
         '```'*) if test $fence = 1; then fence=0 skip=0; else fence=1; fi ;;
         '$ q4x '*)
             if test $fence = 1; then printf '%s\n' "$line"; produce "${line#'$ '}"; skip=1; continue; fi ;;
-        '$ '* | '') if test $fence = 1; then skip=0; fi ;;
+        '$ '*) if test $fence = 1; then skip=0; fi ;;
         esac
         test $skip = 1 || printf '%s\n' "$line"
     done <"$1"
@@ -81,6 +82,10 @@ done
 for l in $(q4x levers --json | tr -d ' ",' | sed -n 's/^name://p'); do
     if grep -q "\`$l\`" README.md; then good; else bad "README.md: lever or profile $l is missing"; fi
 done
+sed -n 's/^VERDICT(\([A-Z_]*\), \([0-9]*\),.*/| `\1` | \2 |/p' bisect/verdicts.def >"$tmp/verdicts"
+while IFS= read -r v; do
+    if grep -qF "$v" README.md; then good; else bad "README.md: no row of verdicts begins $v"; fi
+done <"$tmp/verdicts"
 # taps: names without "Lxx."; the README's table is between the marks
 q4x info --nodes tests/models/demo.gguf | sed 's/ .*//; s/^L[0-9]*\.//' | sort -u >"$tmp/taps"
 sed -n '/^<!-- taps -->/,/^<!-- end -->/p' README.md | grep -o '`[a-z][a-z.]*`' | tr -d '\140' | sort -u >"$tmp/listed"
@@ -90,17 +95,22 @@ for p in $(grep -o '`\(bin\|lib\|kernels\|bisect\|tests\|evidence\|\.ci\)/[A-Za-
     if ls -d $p >/dev/null 2>&1; then good; else bad "README.md: there is no $p"; fi
 done
 
-# contracts: the header that declares an op's function states these fields
-sed -n 's/^OP(\([a-z0-9_]*\),.*/\1/p' kernels/ops.def >"$tmp/ops"
-while read -r op; do
-    h=$(grep -l "\b${op}_cpu\b" kernels/*.h | grep -v '/ops\.h$' | head -n 1)
+# contracts: the first comment of the header that declares an op's function says its class, order, roundings, where it
+# uses fma, what becomes of special values, its bound, the levers it reads. `alias` is never executed.
+fields='MOVE|EXACT|ORDERED|BOUNDED order rounds?|rounding|rounded fmaf?|FMA special|NaN bounds?|bands?|Bands? levers?'
+contract() { # HEADER OP: what its contract lacks
+    sed '/\*\//q' "$1" >"$tmp/contract"
+    for field in "$2" $fields; do grep -qwE "$field" "$tmp/contract" || printf ' %s' "$field"; done
+}
+for op in $(sed -n 's/^OP(\([a-z0-9_]*\),.*/\1/p' kernels/ops.def); do
+    test "$op" != alias || continue
+    h=$(grep -lw "${op}_cpu" kernels/*.h | head -n 1)
     if test -z "$h"; then bad "kernels: no header declares ${op}_cpu"; continue; fi
-    lacks=
-    for field in computes class order rounds fma special bound levers; do
-        grep -qw "$field" "$h" || lacks="$lacks $field"
-    done
+    lacks=$(contract "$h" "$op")
     if test -z "$lacks"; then good; else bad "$h: the contract of $op lacks:$lacks"; fi
-done <"$tmp/ops"
+done
+printf '/* x.h: EXACT. order, rounds, fma, NaN, bound */\n/* levers */\n' >"$tmp/x.h"
+if test "$(contract "$tmp/x.h" x)" = ' levers?'; then good; else bad "twin: a contract without levers passed"; fi
 
 # The twins: a wrong table, a wrong example, a missing line must be seen; an honest text must pass.
 twin() { # text fits?

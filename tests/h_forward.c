@@ -29,9 +29,12 @@ typedef struct {
 /* Golden names differ from ours in one place: the stream after a layer. */
 static void golden_key(const walk *k, const char *node, char *buf, size_t size) {
     const char *dot = strchr(node, '.');
-    if (dot && !strcmp(dot, ".s.mlp")) snprintf(buf, size, "f%d/%.*s.out", k->forward, (int)(dot - node), node);
-    else if (dot && !strcmp(dot, ".attn.idx.sel")) snprintf(buf, size, "f%d/%.*s.attn.sel", k->forward, (int)(dot - node), node);
-    else snprintf(buf, size, "f%d/%s", k->forward, node);
+    if (dot && !strcmp(dot, ".s.mlp"))
+        snprintf(buf, size, "f%d/%.*s.out", k->forward, (int)(dot - node), node);
+    else if (dot && !strcmp(dot, ".attn.idx.sel"))
+        snprintf(buf, size, "f%d/%.*s.attn.sel", k->forward, (int)(dot - node), node);
+    else
+        snprintf(buf, size, "f%d/%s", k->forward, node);
 }
 
 static void compare_floats(const float *a, const float *b, int64_t rows, int64_t cols, h_cmp *c) {
@@ -64,8 +67,10 @@ static int in_row(const int32_t *ids, int64_t k, int32_t id) {
 static double cut_margin(const float *score, int32_t n, const int32_t *ids, int64_t k) {
     double lo = INFINITY, hi = -INFINITY;
     for (int32_t i = 0; i < n; i++) {
-        if (in_row(ids, k, i)) lo = fmin(lo, (double)score[i]);
-        else hi = fmax(hi, (double)score[i]);
+        if (in_row(ids, k, i))
+            lo = fmin(lo, (double)score[i]);
+        else
+            hi = fmax(hi, (double)score[i]);
     }
     return lo - hi;
 }

@@ -9,21 +9,21 @@
 typedef struct {
     int forward, layer;
     const char *node;
-    int64_t n;             /* elements */
-    double rel;            /* ||a - b|| / ||b||; NaN when anything is not finite */
-    int64_t equal;         /* bitwise equal elements */
-    double worst_ulp;      /* worst |a - b| in bf16 ulps of the row's largest element */
-    int sets;              /* a selection: 1 rows compared as sets */
+    int64_t n;                                 /* elements */
+    double rel;                                /* ||a - b|| / ||b||; NaN when anything is not finite */
+    int64_t equal;                             /* bitwise equal elements */
+    double worst_ulp;                          /* worst |a - b| in bf16 ulps of the row's largest element */
+    int sets;                                  /* a selection: 1 rows compared as sets */
     int64_t set_rows, set_differ, rank_differ; /* rows, rows whose set / whose order differs */
-    double margin;         /* of the first row whose set differs: gap of the scores at our cut; else NaN */
+    double margin; /* of the first row whose set differs: gap of the scores at our cut; else NaN */
 } h_cmp;
 
 typedef void (*h_cmp_fn)(void *ctx, const h_cmp *c);
 
 typedef struct {
-    const char *arm;       /* "cpu:act=bf16" */
-    int step;              /* 1: every node that has a golden is replaced by it after it was compared */
-    int max_forwards;      /* 0: all that the golden's greedy ids allow */
+    const char *arm;  /* "cpu:act=bf16" */
+    int step;         /* 1: every node that has a golden is replaced by it after it was compared */
+    int max_forwards; /* 0: all that the golden's greedy ids allow */
     h_cmp_fn fn;
     void *ctx;
     /* results */

@@ -79,16 +79,22 @@ static void slot_sel(k_call *c, const task *a, int slot) {
     c->in_cols[slot] = a->width;
 }
 
+/* The keys of the tile arrive in in[1]; the cache has those before it, and nothing behind. */
 static void run_score(const task *a, int nth, float *out, k_band *b) {
+    const int64_t kw = a->d.G * a->d.hd, before = a->pos0 * kw, with = (a->pos0 + a->T) * kw;
     k_call c = call_of(a, nth);
-    k_state st = {.cols = a->d.G * a->d.hd, .cap = a->Tc, .rows = a->Tc};
-    st.f = a->k;
+    k_state st = h_state(a->Tc, kw, NAN);
+    memcpy(st.f, a->k, (size_t)before * sizeof *st.f);
     c.in[0] = a->q, c.in_cols[0] = a->d.H * a->d.hd;
+    c.in[1] = a->k + before, c.in_cols[1] = kw;
     slot_sel(&c, a, 2);
     c.st[0] = &st, c.cols = (int64_t)a->d.H * a->Tc, c.out = out;
     attn_score_cpu(&c);
+    assert_int_equal(st.rows, a->pos0 + a->T);
+    assert_bits_equal("keys appended", st.f, a->k, (size_t)with);
+    for (int64_t i = with; i < a->Tc * kw; i++) assert_true(st.f[i] != st.f[i]);
     if (b) attn_score_band(&c, b);
-    h_scratch_free(&c);
+    h_state_free(&st), h_scratch_free(&c);
 }
 
 static void run_prob(const task *a, const float *score, int nth, float *out, k_band *b) {

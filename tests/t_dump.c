@@ -168,7 +168,7 @@ static void test_content(void **state) {
         q4x_hash x = content_of(a, "a.q4d"), y = content_of(b, "b.q4d"), again = content_of(a, "c.q4d");
         size_t n, m;
         uint8_t *p = h_file_read(h_temp("a.q4d"), &n), *q = h_file_read(h_temp("b.q4d"), &m);
-        assert_true(n != m || memcmp(p, q, n));
+        assert_true(n != m || memcmp(p, q, n) != 0);
         assert_true(q4x_hash_eq(&x, &again));
         assert_int_equal(q4x_hash_eq(&x, &y), what >= 9);
         q4x_dump *back = read_ok(h_temp("b.q4d"));
@@ -245,12 +245,14 @@ static void test_refusals(void **state) {
     /* a forward that never ends; and after a failure nothing is accepted, close included */
     h_dump_opts o = opts(0, 0);
     q4x_dump *d = h_dump_make(&o);
-    for (int failed = 0; failed < 2; failed++) {
+    for (int failed = 0; failed < 3; failed++) {
         q4x_dumpw *w = NULL;
         q4x_err err = {0};
         q4x_hash content = {{1}};
+        q4x_tap bad = {.node = -1};
         assert_int_equal(q4x_dumpw_open(h_temp("a.q4d"), d->header, d->nodes, d->nnodes, &w, &err), 0);
-        assert_int_equal(q4x_dumpw_tap(w, &d->forwards[0].taps[0], &err), 0);
+        if (failed == 2) assert_int_equal(q4x_dumpw_tap(w, &bad, &err), Q4X_E_ARG);
+        assert_int_equal(q4x_dumpw_tap(w, &d->forwards[0].taps[0], &err), failed == 2 ? Q4X_E_ARG : 0);
         if (failed) {
             assert_int_equal(q4x_dumpw_tap(w, &d->forwards[0].taps[0], &err), Q4X_E_ARG);
             assert_int_equal(q4x_dumpw_tap(w, &d->forwards[0].taps[1], &err), Q4X_E_ARG);
@@ -328,7 +330,7 @@ static void test_full_disk(void **state) {
             int rc = h_dump_write(d, h_temp("b.q4d"), NULL, &err);
             _exit(rc == 0 ? 0 : (rc == Q4X_E_IO || rc == Q4X_E_FULL) && strstr(err.msg, "b.q4d") ? 1 : 2);
         }
-        int status;
+        int status = -1;
         assert_true(pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), limits[i] < n);
         assert_int_equal(h_temp_count(), limits[i] < n ? 1 : 2);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "kernels/band.h"
 #include "kernels/elem.h"
 #include "kernels/hc.h"
 #include "kernels/ple.h"

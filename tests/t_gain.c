@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/h_judge.h"
@@ -254,7 +255,7 @@ static void alarms(void **s) {
     }
     pair_judge(&p);
     assert_true(says(&p.c->notes, "Alarm: in forward 2"));
-    assert_true(says(&p.c->notes, "more than 8 bf16 steps"));
+    assert_true(says(&p.c->notes, "more than 8 bf16 steps wide"));
     pair_free(&p);
     pair_honest(&p); /* twin */
     pair_make(&p);
@@ -398,6 +399,13 @@ static void floors(void **s) {
     p.rq.floor_b = p.db;
     assert_int_equal(bis_judge(&p.rq, &p.c, &p.err), Q4X_E_MISMATCH);
     assert_non_null(strstr(p.err.msg, "is the arm itself"));
+    q4x_dump *copy = mk_dump(&p.b); /* nor a copy of its file */
+    free(copy->path);
+    copy->path = strdup("copy");
+    p.rq.floor_b = copy;
+    assert_int_equal(bis_judge(&p.rq, &p.c, &p.err), Q4X_E_MISMATCH);
+    assert_non_null(strstr(p.err.msg, "copy of the arm's own recording"));
+    q4x_dump_free(copy);
     q4x_dump_free(again);
     pair_free(&p);
 }

@@ -39,7 +39,9 @@ static void on_f32(void *ctx, const h_cmp *c) {
         if (c->n >= 16) snprintf(c->forward ? k->worst_later_node : k->worst0_node, 64, "f%d/%s", c->forward, c->node);
     }
     if (!(c->rel <= bound)) {
-        if (!k->bad) snprintf(k->first_bad, sizeof k->first_bad, "f%d/%s rel %.3g, bound %.0e", c->forward, c->node, c->rel, bound);
+        if (!k->bad)
+            snprintf(k->first_bad, sizeof k->first_bad, "f%d/%s rel %.3g, bound %.0e", c->forward, c->node, c->rel,
+                     bound);
         k->bad++;
     }
 }
@@ -54,9 +56,9 @@ static void f32_case(const char *model, const char *golden, const char *arm, dou
     f32_check k = {.big = big, .small = 1e-3, .later = 1e-4};
     h_walk w = {.arm = arm, .fn = on_f32, .ctx = &k};
     h_walk_golden(net, g, &w);
-    printf("  %-8s %-7s %-44s %5lld taps  f0 %.2e (%s)  later %.2e (%s)  small %.1e  ids %d/%d  sets differ %d\n", model, golden,
-           arm, (long long)w.compared, k.worst0, k.worst0_node, k.worst_later, k.worst_later_node, k.worst_small, w.ids_equal,
-           w.ids, k.differ);
+    printf("  %-8s %-7s %-44s %5lld taps  f0 %.2e (%s)  later %.2e (%s)  small %.1e  ids %d/%d  sets differ %d\n",
+           model, golden, arm, (long long)w.compared, k.worst0, k.worst0_node, k.worst_later, k.worst_later_node,
+           k.worst_small, w.ids_equal, w.ids, k.differ);
     if (expect_good) {
         if (k.bad) fail_msg("%d taps over their bound, first %s", k.bad, k.first_bad);
         if (k.differ) fail_msg("selections differ: %s", k.first_sel);
@@ -95,12 +97,12 @@ static void f32_twin(void **s) {
 }
 
 typedef struct {
-    double share;          /* bitwise share every tap must reach */
-    const char *only;      /* prefix of the nodes that count, "" all */
-    const char *until;     /* first node of the layer that no longer counts, or NULL */
+    double share;      /* bitwise share every tap must reach */
+    const char *only;  /* prefix of the nodes that count, "" all */
+    const char *until; /* first node of the layer that no longer counts, or NULL */
     int ended;
     int64_t n, equal;
-    int low;               /* taps under the share */
+    int low; /* taps under the share */
     double low_share, worst_ulp;
     char low_node[64], ulp_node[64], first_sel[160];
     int64_t set_rows, set_differ, rank_differ;
@@ -148,11 +150,12 @@ static bf16_check bf16_walk(const char *dir, const char *golden, h_walk *w, bf16
     w->fn = on_bf16;
     w->ctx = &k;
     h_walk_golden(net, g, w);
-    printf("  %-24s %-8s %-62s%s %5lld taps  bitwise %.4f %%  lowest %.3f %% (%s)  worst %.1f ulp (%s)\n", dir, golden, w->arm,
-           w->step ? " step" : "", (long long)w->compared, 100 * (double)k.equal / (double)k.n, 100 * k.low_share, k.low_node,
-           k.worst_ulp, k.ulp_node);
-    printf("  %24s selections: %lld rows, %lld sets differ, %lld orders differ%s%s; ids %d/%d\n", "", (long long)k.set_rows,
-           (long long)k.set_differ, (long long)k.rank_differ, k.set_differ ? "; first " : "", k.first_sel, w->ids_equal, w->ids);
+    printf("  %-24s %-8s %-62s%s %5lld taps  bitwise %.4f %%  lowest %.3f %% (%s)  worst %.1f ulp (%s)\n", dir, golden,
+           w->arm, w->step ? " step" : "", (long long)w->compared, 100 * (double)k.equal / (double)k.n,
+           100 * k.low_share, k.low_node, k.worst_ulp, k.ulp_node);
+    printf("  %24s selections: %lld rows, %lld sets differ, %lld orders differ%s%s; ids %d/%d\n", "",
+           (long long)k.set_rows, (long long)k.set_differ, (long long)k.rank_differ, k.set_differ ? "; first " : "",
+           k.first_sel, w->ids_equal, w->ids);
     q4x_net_close(net);
     h_golden_close(g);
     return k;
@@ -213,8 +216,8 @@ static void shared_files(void **s) {
     f32_check k = {.big = 3e-5, .small = 1e-3, .later = 1e-4};
     h_walk w = {.arm = "cpu:moe.combine=experts,gdn=chunk64", .fn = on_f32, .ctx = &k};
     h_walk_golden(net, g, &w);
-    printf("  micro-b, all forwards: %lld taps  f0 %.2e  later %.2e (%s)\n", (long long)w.compared, k.worst0, k.worst_later,
-           k.worst_later_node);
+    printf("  micro-b, all forwards: %lld taps  f0 %.2e  later %.2e (%s)\n", (long long)w.compared, k.worst0,
+           k.worst_later, k.worst_later_node);
     if (k.bad) fail_msg("%d taps over their bound, first %s", k.bad, k.first_bad);
     assert_int_equal(k.differ, 0);
     assert_int_equal(w.ids_equal, w.ids);
@@ -226,19 +229,23 @@ static void shared_files(void **s) {
 static void vocabulary(void **s) {
     (void)s;
     static const char *const GLOBAL[] = {"emb", "wide", "out", "logits"};
-    static const char *const EACH[] = {"in", "ahc.mix", "ahc.inj", "blk", "s.attn", "mhc.mix", "mhc.inj", "moe", "s.mlp",
-        "moe.logits", "moe.ids", "moe.weights", "moe.gate", "moe.up", "moe.act", "moe.down", "moe.routed", "moe.shared",
-        "moe.sgate", "ahc.norm", "ahc.down", "ahc.up", "ahc.gate", "mhc.norm", "mhc.down", "mhc.up", "mhc.gate"};
-    static const char *const GDN[] = {"gdn.qkv", "gdn.z", "gdn.a", "gdn.b", "gdn.conv", "gdn.q", "gdn.k", "gdn.v", "gdn.g",
-        "gdn.beta", "gdn.core", "gdn.norm"};
-    static const char *const ATTN[] = {"attn.qg", "attn.k", "attn.v", "attn.qn", "attn.kn", "attn.rope.q", "attn.rope.k",
-        "attn.idx.q", "attn.idx.k", "attn.idx.score", "attn.idx.sel", "attn.score", "attn.prob", "attn.ctx", "attn.gated"};
-    static const char *const PLE[] = {"ple", "s.ple", "ple.ids", "ple.emb", "ple.key", "ple.val", "ple.gate", "ple.conv"};
-#define EXPECT(prefix, list) \
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) { \
-        char name[64]; \
-        snprintf(name, sizeof name, "%s%s", prefix, list[i]); \
-        if (q4x_plan_find(p, name) < 0) fail_msg("no node %s", name); \
+    static const char *const EACH[] = {"in",        "ahc.mix",  "ahc.inj",  "blk",        "s.attn",     "mhc.mix",
+                                       "mhc.inj",   "moe",      "s.mlp",    "moe.logits", "moe.ids",    "moe.weights",
+                                       "moe.gate",  "moe.up",   "moe.act",  "moe.down",   "moe.routed", "moe.shared",
+                                       "moe.sgate", "ahc.norm", "ahc.down", "ahc.up",     "ahc.gate",   "mhc.norm",
+                                       "mhc.down",  "mhc.up",   "mhc.gate"};
+    static const char *const GDN[] = {"gdn.qkv", "gdn.z", "gdn.a", "gdn.b",    "gdn.conv", "gdn.q",
+                                      "gdn.k",   "gdn.v", "gdn.g", "gdn.beta", "gdn.core", "gdn.norm"};
+    static const char *const ATTN[] = {"attn.qg",      "attn.k",      "attn.v",     "attn.qn",    "attn.kn",
+                                       "attn.rope.q",  "attn.rope.k", "attn.idx.q", "attn.idx.k", "attn.idx.score",
+                                       "attn.idx.sel", "attn.score",  "attn.prob",  "attn.ctx",   "attn.gated"};
+    static const char *const PLE[] = {"ple",     "s.ple",   "ple.ids",  "ple.emb",
+                                      "ple.key", "ple.val", "ple.gate", "ple.conv"};
+#define EXPECT(prefix, list)                                                                                           \
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {                                                          \
+        char name[64];                                                                                                 \
+        snprintf(name, sizeof name, "%s%s", prefix, list[i]);                                                          \
+        if (q4x_plan_find(p, name) < 0) fail_msg("no node %s", name);                                                  \
     }
     q4x_net *net = h_net("tests/golden/micro-b");
     const q4x_plan *p = q4x_net_plan(net);
@@ -247,7 +254,11 @@ static void vocabulary(void **s) {
         char pre[16];
         snprintf(pre, sizeof pre, "L%02d.", l);
         EXPECT(pre, EACH)
-        if (l % 4 == 3) { EXPECT(pre, ATTN) } else { EXPECT(pre, GDN) }
+        if (l % 4 == 3) {
+            EXPECT(pre, ATTN)
+        } else {
+            EXPECT(pre, GDN)
+        }
     }
     EXPECT("L01.", PLE)
     int pub = 0;
@@ -259,9 +270,9 @@ static void vocabulary(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vocabulary),  cmocka_unit_test(f32_micro_a), cmocka_unit_test(f32_micro_b),
-        cmocka_unit_test(f32_twin),    cmocka_unit_test(bf16_end_to_end), cmocka_unit_test(bf16_layer0),
-        cmocka_unit_test(bf16_step),   cmocka_unit_test(shared_files),
+        cmocka_unit_test(vocabulary), cmocka_unit_test(f32_micro_a),     cmocka_unit_test(f32_micro_b),
+        cmocka_unit_test(f32_twin),   cmocka_unit_test(bf16_end_to_end), cmocka_unit_test(bf16_layer0),
+        cmocka_unit_test(bf16_step),  cmocka_unit_test(shared_files),
     };
     return cmocka_run_group_tests_name("golden", tests, NULL, NULL);
 }

@@ -72,11 +72,14 @@ static void run(const task *a, result *r, int t0, int n, int tile, int nth, k_ba
     int32_t *ids = malloc((size_t)n * (size_t)selw * sizeof *ids);
     assert_non_null(ids);
     p.in[0] = a->raw + t0 * id, p.in_cols[0] = p.cols = id, p.out = r->pool + t0 * id;
-    p.par[0] = a->gamma, p.par[1] = a->freq, p.st[0] = &r->rawc, p.st[1] = &r->poolc;
+    p.par[0] = a->gamma, p.par[1] = a->freq, p.st[0] = &r->rawc;
+    const int64_t had = r->poolc.rows;
     idx_pool_cpu(&p);
-    assert_true(r->rawc.rows == t0 + n && r->poolc.rows == (t0 + n) / a->d.ratio);
+    assert_true(r->rawc.rows == t0 + n && r->poolc.rows == had);
     s.in[0] = a->q + t0 * qw, s.in_cols[0] = qw, s.cols = width, s.out = score, s.st[0] = &r->poolc;
+    s.in[1] = p.out, s.in_cols[1] = id;
     idx_score_cpu(&s);
+    assert_true(r->poolc.rows == (t0 + n) / a->d.ratio);
     k.in[0] = score, k.in_cols[0] = width, k.cols = selw, k.out_i = ids;
     idx_sel_cpu(&k);
     if (b) idx_pool_band(&p, &b[0]), idx_score_band(&s, &b[1]);
@@ -291,19 +294,19 @@ static void test_dense(void **state) {
         for (int dense = 0; dense < 2; dense++) {
             k_call c = h_call(&d, &a.lv, n, t0, 1, attn_scratch(&d, T[i])), s = c, p = c, x = c;
             const int32_t *sel = dense ? NULL : r.sel + t0 * r.selw;
-            k_state kc = {.cols = 8, .cap = T[i]}, vc = h_state(T[i], 8, 0);
+            k_state kc = h_state(T[i], 8, 0), vc = h_state(T[i], 8, 0);
             float *sc = h_nans((int64_t)n * T[i]), *pr = h_nans((int64_t)n * T[i]);
-            kc.f = k;
-            memcpy(vc.f, v, (size_t)T[i] * 32);
+            memcpy(kc.f, k, (size_t)t0 * 32), memcpy(vc.f, v, (size_t)t0 * 32);
             o[dense] = h_nans(n * 8);
-            s.in[0] = q, s.in_i[2] = sel, s.in_cols[2] = r.selw, s.st[0] = &kc, s.cols = T[i], s.out = sc;
+            s.in[0] = q, s.in[1] = k + t0 * 8, s.in_i[2] = sel, s.in_cols[2] = r.selw, s.st[0] = &kc, s.cols = T[i],
+            s.out = sc;
             attn_score_cpu(&s);
             p.in[0] = sc, p.in_i[1] = sel, p.in_cols[1] = r.selw, p.cols = T[i], p.out = pr;
             attn_prob_cpu(&p);
             x.in[0] = pr, x.in[1] = v + t0 * 8, x.in_i[2] = sel, x.in_cols[2] = r.selw, x.st[0] = &vc, x.cols = 8,
             x.out = o[dense];
             attn_ctx_cpu(&x);
-            free(sc), free(pr), h_state_free(&vc), h_scratch_free(&c);
+            free(sc), free(pr), h_state_free(&kc), h_state_free(&vc), h_scratch_free(&c);
         }
         for (int t = 0; t < n; t++) {
             const int same = h_same(o[0] + t * 8, o[1] + t * 8, 8) == 1;

@@ -14,8 +14,8 @@ static void test_line(void **state) {
     int n = q4x_log_line(buf, sizeof buf, "run", 5, 20, 10.0);
     assert_string_equal(buf, "run  [#####...............]  5/20  30 s left");
     assert_int_equal(n, strlen(buf));
-    q4x_log_line(buf, sizeof buf, "run", 1, 100, 60.0);
-    assert_string_equal(buf, "run  [....................]  1/100  99 min left");
+    q4x_log_line(buf, sizeof buf, "run", 2, 100, 60.0);
+    assert_string_equal(buf, "run  [....................]  2/100  49 min left");
     q4x_log_line(buf, sizeof buf, "run", 1, 1000, 60.0);
     assert_string_equal(buf, "run  [....................]  1/1000  16.6 h left");
     q4x_log_line(buf, sizeof buf, "run", 20, 20, 10.0);

@@ -241,8 +241,8 @@ static void qsa_free(qsa *x) {
     h_state_free(&x->k), h_state_free(&x->v), h_state_free(&x->raw), h_state_free(&x->pool);
 }
 
-static void rope(k_call c, const qsa *x, const float *in, int cols, int G, k_state *cache, float *out) {
-    c.in[0] = in, c.in_cols[0] = c.cols = cols, c.G = G, c.par[0] = x->freq, c.st[0] = cache, c.out = out;
+static void rope(k_call c, const qsa *x, const float *in, int cols, int G, float *out) {
+    c.in[0] = in, c.in_cols[0] = c.cols = cols, c.G = G, c.par[0] = x->freq, c.out = out;
     rope_cpu(&c);
 }
 
@@ -271,11 +271,12 @@ static int32_t *select_blocks(qsa *x, k_call base, const float *mix, int *ret_wi
     k_call c = base;
     c.in[0] = q, c.in_cols[0] = c.cols = qw, c.G = c.stride = d->id, c.par[0] = x->nq, c.out = n;
     rmsnorm_cpu(&c);
-    rope(base, x, n, qw, d->id, NULL, rq);
+    rope(base, x, n, qw, d->id, rq);
     c = base, c.in[0] = raw, c.in_cols[0] = c.cols = d->id, c.par[0] = x->nk, c.par[1] = x->freq, c.out = pk;
-    c.st[0] = &x->raw, c.st[1] = &x->pool;
+    c.st[0] = &x->raw;
     idx_pool_cpu(&c);
-    c = base, c.in[0] = rq, c.in_cols[0] = qw, c.cols = nb, c.st[0] = &x->pool, c.out = sc;
+    c = base, c.in[0] = rq, c.in_cols[0] = qw, c.in[1] = pk, c.in_cols[1] = d->id, c.cols = nb, c.st[0] = &x->pool,
+    c.out = sc;
     idx_score_cpu(&c);
     c = base, c.in[0] = sc, c.in_cols[0] = nb, c.cols = w, c.out_i = sel;
     idx_sel_cpu(&c);
@@ -315,7 +316,7 @@ static void qsa_forward(qsa *x, const h_golden *f, int fwd, int layer, int *pos,
     int w = 0;
     int32_t *sel = select_blocks(x, base, mix, &w);
     *wrong += wrong_rows(x, mask, sel, w, T, *pos, Tc);
-    rope(base, x, qn, qw, d->hd, NULL, q), rope(base, x, kn, kw, d->hd, &x->k, k);
+    rope(base, x, qn, qw, d->hd, q), rope(base, x, kn, kw, d->hd, k);
     const int32_t *see = x->blind ? NULL : sel;
     c = base, c.in[0] = q, c.in[1] = k, c.in_i[2] = see, c.in_cols[2] = w, c.st[0] = &x->k, c.cols = d->H * Tc,
     c.out = sc;

@@ -126,6 +126,7 @@ static void json_schema(void **s) {
 
     mk_opts o = p.a; /* measured: numbers */
     o.path = "again";
+    o.free_time = "2026-01-02T00:00:00Z";
     p.rq.floor_a = mk_dump(&o);
     bis_case_free(p.c);
     p.c = NULL;

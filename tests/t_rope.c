@@ -1,4 +1,4 @@
-/* rope: f64 from the f32 angle, element by element; caches, splits, levers. */
+/* rope: f64 from the f32 angle, element by element; splits, levers, NaN. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -29,13 +29,12 @@ static int64_t cells(const task *a) {
 }
 
 /* Rows t0 .. t0 + n as a call. */
-static void run(const task *a, int t0, int n, int nth, float *out, k_state *cache) {
+static void run(const task *a, int t0, int n, int nth, float *out) {
     k_call c = h_call(&a->d, &a->lv, a->T, a->pos0, nth, rope_scratch(&a->d));
     c.G = a->G, c.cols = c.in_cols[0] = (int64_t)a->heads * a->G;
-    c.in[0] = a->x, c.out = out, c.par[0] = a->freq, c.st[0] = cache;
+    c.in[0] = a->x, c.out = out, c.par[0] = a->freq;
     k_call part = h_tile(&c, t0, n);
     rope_cpu(&part);
-    if (cache) assert_int_equal(cache->rows, a->pos0 + t0 + n);
     h_scratch_free(&c);
 }
 
@@ -78,7 +77,7 @@ static void test_f64(void **state) {
             task a =
                 task_new((uint64_t)i, 1 + i % 3, i % 2 ? 64 : 48, i % 2 ? 64 : 16, lengths[i / 3], i % 3 * 70001, act);
             float *out = h_nans(cells(&a));
-            run(&a, 0, a.T, 1, out, NULL);
+            run(&a, 0, a.T, 1, out);
             double s = share(&a, out, SOUND);
             worst = fmax(worst, s);
             if (!(s <= 1)) fail_msg("T %d: %g of the bound", a.T, s);
@@ -100,7 +99,7 @@ static void test_partial(void **state) {
     free(a.x);
     a.x = h_whole(&r, cells(&a), -100, 100);
     float *out = h_nans(cells(&a));
-    run(&a, 0, 5, 1, out, NULL);
+    run(&a, 0, 5, 1, out);
     assert_bits_equal("position 0", out, a.x, 3 * 48);
     for (int row = 3; row < 15; row++) {
         assert_bits_equal("dims behind", out + row * 48 + 16, a.x + row * 48 + 16, 32);
@@ -115,7 +114,7 @@ static void test_order(void **state) {
         task a = task_new(60, 2, 40, 32, 70, 1000, i & 1);
         a.lv.freq = i >> 1;
         float *out = h_nans(cells(&a)), *want = h_copy(a.x, cells(&a));
-        run(&a, 0, 70, 1, out, NULL);
+        run(&a, 0, 70, 1, out);
         for (int64_t row = 0; row < 140; row++)
             for (int e = 0; e < 16; e++) {
                 float f = a.lv.freq ? k_round_bf16(a.freq[e]) : a.freq[e], s, c, *x = want + row * 40 + e, lo = x[0],
@@ -127,7 +126,7 @@ static void test_order(void **state) {
             }
         assert_bits_equal("order", out, want, (size_t)cells(&a));
         a.lv.freq = !a.lv.freq; /* the lever is alive */
-        run(&a, 0, 70, 1, out, NULL);
+        run(&a, 0, 70, 1, out);
         assert_true(h_same(out, want, cells(&a)) < 1);
         free(out), free(want), task_free(&a);
     }
@@ -139,25 +138,21 @@ static void test_splits(void **state) {
         task a = task_new(70, 4, 256, 64, 130, 20, act);
         const int64_t row = 4 * 256, n = cells(&a);
         float *o1 = h_nans(n), *o2 = h_nans(n);
-        k_state c1 = h_state(150, row, 7), c2 = h_state(150, row, 7);
-        run(&a, 0, 130, 1, o1, &c1);
-        for (int t = 0; t < 130; t++) run(&a, t, 1, 1, o2, &c2);
+        run(&a, 0, 130, 1, o1);
+        for (int t = 0; t < 130; t++) run(&a, t, 1, 1, o2);
         assert_bits_equal("token by token", o2, o1, (size_t)n);
-        assert_bits_equal("token by token, cache", c2.f, c1.f, (size_t)(150 * row));
-        assert_bits_equal("appended", c1.f + 20 * row, o1, (size_t)n);
-        for (int64_t i = 0; i < 20 * row; i++) assert_true(c1.f[i] == 7);
-        run(&a, 0, 64, 3, o2, &c2), run(&a, 64, 66, 2, o2, &c2);
+        run(&a, 0, 64, 3, o2), run(&a, 64, 66, 2, o2);
         assert_bits_equal("tiles and threads", o2, o1, (size_t)n);
         a.x[5 * row + 300] = NAN; /* head 1, dim 44 of a pair (12, 44) */
-        run(&a, 0, 130, 1, o2, NULL);
+        run(&a, 0, 130, 1, o2);
         for (int64_t i = 0; i < n; i++) {
             int hit = i == 5 * row + 300 || i == 5 * row + 268;
             if (hit ? o2[i] == o2[i] : memcmp(&o1[i], &o2[i], 4) != 0) fail_msg("NaN at [%d]", (int)i);
         }
         a.pos0 = 21; /* the twin */
-        run(&a, 0, 130, 1, o2, NULL);
+        run(&a, 0, 130, 1, o2);
         assert_true(h_same(o1, o2, n) < 1);
-        free(o1), free(o2), h_state_free(&c1), h_state_free(&c2), task_free(&a);
+        free(o1), free(o2), task_free(&a);
     }
 }
 

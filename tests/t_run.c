@@ -1,5 +1,5 @@
-/* t_run.c: what must not change a bit (threads, tiles, taps, how a sequence is cut into calls), what must (levers, plants),
- * and what is refused. */
+/* t_run.c: what must not change a bit (threads, tiles, taps, how a sequence is cut into calls), what must (levers,
+ * plants), and what is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,10 +18,10 @@
 /* Every output of a run, row by row, for nodes of fixed width; and the end state. */
 typedef struct {
     const q4x_plan *p;
-    int32_t rows;      /* positions */
-    int32_t base;      /* position of the call's first row */
-    float **out;       /* [nnodes] -> [rows, cols] */
-    int all;           /* 0: public nodes only */
+    int32_t rows; /* positions */
+    int32_t base; /* position of the call's first row */
+    float **out;  /* [nnodes] -> [rows, cols] */
+    int all;      /* 0: public nodes only */
 } record;
 
 static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
@@ -30,18 +30,20 @@ static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     const q4x_node *n = &r->p->node[ev->node];
     if (n->cols_kind != Q4X_COLS_FIXED || ev->node == r->p->logits || !(r->all || n->is_public)) return 0;
     if (!r->out[ev->node]) r->out[ev->node] = malloc((size_t)r->rows * (size_t)ev->cols * 4);
-    memcpy(r->out[ev->node] + (int64_t)(r->base + ev->row0) * ev->cols, ev->data, (size_t)ev->nrows * (size_t)ev->cols * 4);
+    memcpy(r->out[ev->node] + (int64_t)(r->base + ev->row0) * ev->cols, ev->data,
+           (size_t)ev->nrows * (size_t)ev->cols * 4);
     return 0;
 }
 
 typedef struct {
     record rec;
     q4x_run *run;
-    float *logits;     /* of the last row */
+    float *logits; /* of the last row */
 } result;
 
 /* Run n ids cut into calls of the sizes in cuts (0-terminated; the rest in one call). */
-static result go(const q4x_net *net, const char *spec, int threads, int tile, const int32_t *ids, int n, const int *cuts, int hook) {
+static result go(const q4x_net *net, const char *spec, int threads, int tile, const int32_t *ids, int n,
+                 const int *cuts, int hook) {
     result r = {{q4x_net_plan(net), n, 0, NULL, 1}, NULL, NULL};
     q4x_arm arm;
     q4x_err err = {0};
@@ -78,7 +80,8 @@ static const char *first_difference(const result *a, const result *b, int public
     for (int i = 0; i < p->nnodes; i++) {
         if (public_only && !p->node[i].is_public) continue;
         if (!a->rec.out[i] || !b->rec.out[i]) continue;
-        if (memcmp(a->rec.out[i], b->rec.out[i], (size_t)a->rec.rows * (size_t)p->node[i].cols * 4)) return p->node[i].name;
+        if (memcmp(a->rec.out[i], b->rec.out[i], (size_t)a->rec.rows * (size_t)p->node[i].cols * 4))
+            return p->node[i].name;
     }
     for (int i = 0; i < p->nstates; i++) {
         const k_state *x = q4x_run_state(a->run, i), *y = q4x_run_state(b->run, i);
@@ -94,10 +97,11 @@ static int compared(const result *a, const result *b) {
     return n;
 }
 
-#define EXPECT_SAME(a, b) do { \
-        const char *d_ = first_difference(&(a), &(b), 0); \
-        if (d_) fail_msg("first difference at %s", d_); \
-        assert_true(compared(&(a), &(b)) > 100); \
+#define EXPECT_SAME(a, b)                                                                                              \
+    do {                                                                                                               \
+        const char *d_ = first_difference(&(a), &(b), 0);                                                              \
+        if (d_) fail_msg("first difference at %s", d_);                                                                \
+        assert_true(compared(&(a), &(b)) > 100);                                                                       \
     } while (0)
 
 static int32_t IDS[200];
@@ -126,7 +130,13 @@ static void nulls(void **s) {
         EXPECT_SAME(a, f);
         result g = go(net, ARMS[i], 2, 0, IDS, 140, NULL, 0); /* unwatched */
         assert_memory_equal(a.logits, g.logits, 320 * 4);
-        drop(&a); drop(&b); drop(&c); drop(&d); drop(&e); drop(&f); drop(&g);
+        drop(&a);
+        drop(&b);
+        drop(&c);
+        drop(&d);
+        drop(&e);
+        drop(&f);
+        drop(&g);
     }
     q4x_net_close(net);
 }
@@ -134,8 +144,9 @@ static void nulls(void **s) {
 static void prefill_is_decode(void **s) {
     (void)s;
     static const char *const FILES[] = {"tests/golden/micro-a", "tests/golden/micro-b", "tests/models/demo.gguf"};
-    static const int ONE[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
-        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
+    static const int ONE[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                              1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+                              1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0};
     static const int MIX[] = {3, 1, 17, 2, 1, 40, 5, 0};
     for (size_t m = 0; m < 3; m++) {
         q4x_net *net = h_net(FILES[m]);
@@ -146,12 +157,16 @@ static void prefill_is_decode(void **s) {
                    c = go(net, spec, 2, 0, IDS, 78, MIX, 1);
             EXPECT_SAME(a, b);
             EXPECT_SAME(a, c);
-            drop(&a); drop(&b); drop(&c);
+            drop(&a);
+            drop(&b);
+            drop(&c);
         }
         /* the twin: with chunks, one call is not many */
-        result a = go(net, "cpu:gdn=chunk64", 2, 0, IDS, 78, NULL, 1), b = go(net, "cpu:gdn=chunk64", 2, 0, IDS, 78, ONE, 1);
+        result a = go(net, "cpu:gdn=chunk64", 2, 0, IDS, 78, NULL, 1),
+               b = go(net, "cpu:gdn=chunk64", 2, 0, IDS, 78, ONE, 1);
         assert_non_null(first_difference(&a, &b, 0));
-        drop(&a); drop(&b);
+        drop(&a);
+        drop(&b);
         q4x_net_close(net);
     }
 }
@@ -159,13 +174,25 @@ static void prefill_is_decode(void **s) {
 /* Each lever moves a bit (alive), and nothing before the first node that reads it (local). */
 static void levers_alive_and_local(void **s) {
     (void)s;
-    static const struct { const char *base, *spec; } CASES[] = {
-        {"cpu", "cpu:act=bf16"}, {"cpu", "cpu:gdn=chunk64"}, {"cpu", "cpu:moe.combine=experts"}, {"cpu", "cpu:rope.freq=bf16"},
-        {"cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"}, {"cpu:act=bf16", "cpu:act=bf16,topk.tie=torch"},
+    static const struct {
+        const char *base, *spec;
+    } CASES[] = {
+        {"cpu", "cpu:act=bf16"},
+        {"cpu", "cpu:gdn=chunk64"},
+        {"cpu", "cpu:moe.combine=experts"},
+        {"cpu", "cpu:rope.freq=bf16"},
+        {"cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"},
+        {"cpu:act=bf16", "cpu:act=bf16,topk.tie=torch"},
         {"cpu:act=bf16", "cpu:act=bf16,topk.tie=stl"},
-        {"cpu", "cpu:act=bf16@L02.blk"}, {"cpu", "cpu:act=bf16@moe"}, {"cpu", "cpu:gdn=chunk64@L05.*"},
-        {"cpu", "cpu:plant=sign@L02.gdn.core"}, {"cpu", "cpu:plant=swap@L03.attn.gated"}, {"cpu", "cpu:plant=roll@L04.moe.ids"},
-        {"cpu", "cpu:plant=ulp@L06.mhc.mix"}, {"cpu", "cpu:plant=nan@L01.ple.gate"}, {"cpu", "cpu:plant=inf@L07.attn.prob"},
+        {"cpu", "cpu:act=bf16@L02.blk"},
+        {"cpu", "cpu:act=bf16@moe"},
+        {"cpu", "cpu:gdn=chunk64@L05.*"},
+        {"cpu", "cpu:plant=sign@L02.gdn.core"},
+        {"cpu", "cpu:plant=swap@L03.attn.gated"},
+        {"cpu", "cpu:plant=roll@L04.moe.ids"},
+        {"cpu", "cpu:plant=ulp@L06.mhc.mix"},
+        {"cpu", "cpu:plant=nan@L01.ple.gate"},
+        {"cpu", "cpu:plant=inf@L07.attn.prob"},
     };
     q4x_net *net = h_net("tests/golden/micro-b");
     const q4x_plan *p = q4x_net_plan(net);
@@ -188,7 +215,125 @@ static void levers_alive_and_local(void **s) {
             if (strcmp(wx, wy) || q4x_arm_plant(&y, p->node[k].name, 0)) scope = k;
         }
         if (at >= 0 && at < scope) fail_msg("%s: %s moved, before %s", CASES[i].spec, first, p->node[scope].name);
-        drop(&a); drop(&b);
+        drop(&a);
+        drop(&b);
+    }
+    q4x_net_close(net);
+}
+
+/* ---- a fault in a node's output reaches what is kept of it ---- */
+
+enum { FIRST = 70 }; /* ids of forward 0; forward 1 has one */
+
+typedef struct {
+    q4x_run *run;
+    q4x_hash *node[2]; /* bits of every node, by forward */
+} trace;
+
+static int on_trace(void *ctx, const q4x_node_event *ev, q4x_err *err) {
+    (void)err;
+    trace *t = ctx;
+    q4x_hash both[2] = {t->node[q4x_run_nforward(t->run)][ev->node],
+                        q4x_bits_of(Q4X_BITS_RAW, ev->data, (size_t)ev->nrows * (size_t)ev->cols * 4)};
+    t->node[q4x_run_nforward(t->run)][ev->node] = q4x_xxh128(both, sizeof both);
+    return 0;
+}
+
+static trace *trace_new(const q4x_net *net, const char *spec, int tile) {
+    trace *t = calloc(1, sizeof *t);
+    q4x_arm arm;
+    q4x_err err = {0};
+    if (q4x_arm_parse(spec, &arm, &err)) fail_msg("%s", err.msg);
+    arm.threads = 2;
+    if (q4x_run_new(net, &arm, FIRST + 1, tile, &t->run, &err)) fail_msg("%s", err.msg);
+    for (int f = 0; f < 2; f++) t->node[f] = calloc((size_t)q4x_net_plan(net)->nnodes, sizeof *t->node[f]);
+    q4x_run_on_node(t->run, on_trace, t);
+    if (q4x_run_forward(t->run, IDS, FIRST, 0, &err)) fail_msg("%s", err.msg);
+    if (q4x_run_forward(t->run, IDS + FIRST, 1, 0, &err)) fail_msg("%s", err.msg);
+    return t;
+}
+
+static void trace_free(trace *t) {
+    for (int f = 0; f < 2; f++) free(t->node[f]);
+    q4x_run_free(t->run);
+    free(t);
+}
+
+static int moved(const trace *a, const trace *b, int f, const char *node) {
+    int32_t i = q4x_plan_find(q4x_run_plan(a->run), node);
+    assert_true(i >= 0);
+    return !q4x_hash_eq(&a->node[f][i], &b->node[f][i]);
+}
+
+static const char *first_moved(const trace *a, const trace *b, int f) {
+    const q4x_plan *p = q4x_run_plan(a->run);
+    for (int i = 0; i < p->nnodes; i++)
+        if (!q4x_hash_eq(&a->node[f][i], &b->node[f][i])) return p->node[i].name;
+    return "nothing";
+}
+
+/* Values whose sign alone differs in rows row0 .. row1 of a state; -1 when anything else does. */
+static int64_t flips(const trace *a, const trace *b, int state, int64_t row0, int64_t row1) {
+    const k_state *x = q4x_run_state(a->run, state), *y = q4x_run_state(b->run, state);
+    int64_t n = 0;
+    for (int64_t i = row0 * x->cols; i < row1 * x->cols; i++) {
+        uint32_t d = (uint32_t)x->i[i] ^ (uint32_t)y->i[i];
+        if (d && d != 0x80000000u) return -1;
+        n += d != 0;
+    }
+    return n;
+}
+
+/* The states of layer 3 after both forwards: of `state` the rows of the planted forward are flipped, nothing else. */
+static void check_states(const trace *a, const trace *b, const char *state, int planted) {
+    const q4x_plan *p = q4x_run_plan(a->run);
+    int seen = 0;
+    for (int s = 0; s < p->nstates; s++) {
+        if (p->state[s].layer != 3) continue;
+        const k_state *x = q4x_run_state(a->run, s);
+        const int64_t end = p->state[s].rows_kind == Q4X_ROWS_BLOCK ? FIRST / p->d.ratio : FIRST;
+        const int64_t want[2] = {end * x->cols, (x->rows - end) * x->cols};
+        int mine = !strcmp(p->state[s].name, state);
+        seen += mine;
+        for (int f = 0; f < 2; f++) {
+            int64_t n = flips(a, b, s, f ? end : 0, f ? x->rows : end);
+            if (n != (mine && f == planted ? want[f] : 0))
+                fail_msg("plant in %s in forward %d: %s, rows of forward %d: %lld flipped", state, planted,
+                         p->state[s].name, f, (long long)n);
+        }
+    }
+    assert_int_equal(seen, 1);
+}
+
+static void plants_reach_what_is_kept(void **s) {
+    (void)s;
+    static const struct {
+        const char *node, *state, *reader;
+        int kept_each, scores; /* forward 1 keeps something of it; the attention scores read it */
+    } CASES[] = {{"L03.attn.rope.k", "L03.state.k", "L03.attn.score", 1, 1},
+                 {"L03.attn.idx.pool", "L03.state.pool", "L03.attn.idx.score", 0, 1},
+                 {"L03.attn.v", "L03.state.v", "L03.attn.ctx", 1, 0}};
+    q4x_net *net = h_net("tests/golden/micro-b");
+    make_ids(320);
+    for (int tile = 0; tile <= 64; tile += 64) {
+        trace *a = trace_new(net, "cpu", tile);
+        for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+            char spec[2][96];
+            for (int f = 0; f < 2; f++) snprintf(spec[f], sizeof spec[f], "cpu:plant=sign@%s#%d", CASES[i].node, f);
+            trace *b = trace_new(net, spec[0], tile), *c = trace_new(net, spec[1], tile);
+            assert_string_equal(first_moved(a, b, 0), CASES[i].node);
+            assert_true(moved(a, b, 0, CASES[i].reader));
+            assert_int_equal(moved(a, b, 0, "L03.attn.score"), CASES[i].scores);
+            assert_string_equal(first_moved(a, b, 1), CASES[i].reader); /* through the state and nothing else */
+            check_states(a, b, CASES[i].state, 0);
+            assert_string_equal(first_moved(a, c, 0), "nothing"); /* the twin: the plant is in forward 1 */
+            assert_string_equal(first_moved(a, c, 1), CASES[i].node);
+            assert_int_equal(moved(a, c, 1, CASES[i].reader), CASES[i].kept_each);
+            check_states(a, c, CASES[i].state, 1);
+            trace_free(b);
+            trace_free(c);
+        }
+        trace_free(a);
     }
     q4x_net_close(net);
 }
@@ -290,7 +435,8 @@ static void greedy_case(const char *path, const char *list) {
     for (int i = 0; i < nw; i++) {
         if (q4x_run_forward(r, i ? &id : prompt, i ? 1 : np, 0, &err)) fail_msg("%s", err.msg);
         id = q4x_run_choose(r, top, val);
-        if (id != want[i]) fail_msg("%s: id %d is %d, llama.cpp's is %d (margin %g)", path, i, id, want[i], (double)(val[0] - val[1]));
+        if (id != want[i])
+            fail_msg("%s: id %d is %d, llama.cpp's is %d (margin %g)", path, i, id, want[i], (double)(val[0] - val[1]));
         if (val[0] - val[1] < least) least = val[0] - val[1];
     }
     printf("  %s: %d of %d ids equal llama.cpp's, least margin %.4f\n", path, nw, nw, (double)least);
@@ -301,11 +447,13 @@ static void greedy_case(const char *path, const char *list) {
 static void llamacpp_ids(void **s) {
     (void)s;
     greedy_case("tests/models/demo.gguf", "tests/golden/demo-IQ1_S.ids");
-    if (access("../shared/golden/gguf/demo-Q4_K_M.gguf", R_OK)) printf("  ../shared is not there: demo-Q4_K_M was not run\n");
-    else greedy_case("../shared/golden/gguf/demo-Q4_K_M.gguf", "../shared/golden/gguf/demo-Q4_K_M.llamacpp/ids.txt");
+    if (access("../shared/golden/gguf/demo-Q4_K_M.gguf", R_OK))
+        printf("  ../shared is not there: demo-Q4_K_M was not run\n");
+    else
+        greedy_case("../shared/golden/gguf/demo-Q4_K_M.gguf", "../shared/golden/gguf/demo-Q4_K_M.llamacpp/ids.txt");
 }
 
-/* The trained model: five prompts in f32, the same five in bf16 (whose exact ties fall as a top-2 of the reference falls). */
+/* The trained model: five prompts in f32, the same five in bf16 (exact ties fall as the reference's top-2 falls). */
 static void demo_ids(void **s) {
     (void)s;
     if (access("../shared/golden/demo/config.json", R_OK)) {
@@ -318,7 +466,8 @@ static void demo_ids(void **s) {
     int equal[2] = {0, 0};
     double worst = 0;
     for (size_t i = 0; i < 10; i++) {
-        json_t *c = json_array_get(list, i), *ids = json_object_get(c, "prompt_ids"), *want = json_object_get(c, "greedy");
+        json_t *c = json_array_get(list, i), *ids = json_object_get(c, "prompt_ids"),
+               *want = json_object_get(c, "greedy");
         int bf16 = strstr(json_string_value(json_object_get(c, "dtype")), "bfloat16") != NULL;
         q4x_arm arm;
         q4x_err err = {0};
@@ -333,18 +482,20 @@ static void demo_ids(void **s) {
             equal[bf16] += q4x_run_choose(r, top, val) == json_integer_value(json_array_get(want, k));
             id = (int32_t)json_integer_value(json_array_get(want, k)); /* forced: every step counts */
             double margin = json_number_value(json_array_get(json_object_get(c, "margin"), k));
-            if (!bf16 && !(fabs((double)(val[0] - val[1]) - margin) <= worst)) worst = fabs((double)(val[0] - val[1]) - margin);
+            if (!bf16 && !(fabs((double)(val[0] - val[1]) - margin) <= worst))
+                worst = fabs((double)(val[0] - val[1]) - margin);
         }
         q4x_run_free(r);
     }
-    printf("  demo: f32 %d of 120 ids equal, margins within %.1e of the printed ones; bf16 %d of 120\n", equal[0], worst, equal[1]);
+    printf("  demo: f32 %d of 120 ids equal, margins within %.1e of the printed ones; bf16 %d of 120\n", equal[0],
+           worst, equal[1]);
     assert_int_equal(equal[0], 120);
     assert_true(worst <= 2e-4);
     json_decref(list);
     q4x_net_close(net);
 }
 
-/* The GGUF and the HF form of micro-a: V heads lie in another order, nothing else differs but f32 noise of exp(A_log). */
+/* The GGUF and the HF form of micro-a: V heads lie in another order, all else is equal but f32 noise of exp(A_log). */
 static void gguf_equals_hf(void **s) {
     (void)s;
     q4x_net *hf = h_net("tests/golden/micro-a"), *gg = h_net("tests/models/micro-a-bf16.gguf");
@@ -386,8 +537,14 @@ static void gguf_equals_hf(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nulls),      cmocka_unit_test(prefill_is_decode), cmocka_unit_test(levers_alive_and_local),
-        cmocka_unit_test(refusals),   cmocka_unit_test(dead_run),          cmocka_unit_test(llamacpp_ids), cmocka_unit_test(demo_ids),
+        cmocka_unit_test(nulls),
+        cmocka_unit_test(prefill_is_decode),
+        cmocka_unit_test(levers_alive_and_local),
+        cmocka_unit_test(plants_reach_what_is_kept),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(dead_run),
+        cmocka_unit_test(llamacpp_ids),
+        cmocka_unit_test(demo_ids),
         cmocka_unit_test(gguf_equals_hf),
     };
     return cmocka_run_group_tests_name("run", tests, NULL, NULL);

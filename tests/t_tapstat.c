@@ -106,11 +106,16 @@ static void slow_stats(const float *x, int64_t T, int64_t D, q4x_stats *s) {
 
 /* ---- comparing with them ---- */
 
+/* Bit for bit: -0 is not 0, and a NaN is itself. */
+static int same(const void *a, const void *b, size_t n) {
+    return memcmp(a, b, n) == 0;
+}
+
 static int same_stats(const q4x_stats *a, const q4x_stats *b) {
     return a->n == b->n && a->nan == b->nan && a->pinf == b->pinf && a->ninf == b->ninf && a->zeros == b->zeros &&
-           a->on_bf16 == b->on_bf16 && a->on_f16 == b->on_f16 && !memcmp(&a->min, &b->min, 5 * sizeof(double)) &&
-           a->ntop == b->ntop && !memcmp(a->top_index, b->top_index, (size_t)a->ntop * 8) &&
-           !memcmp(a->top_value, b->top_value, (size_t)a->ntop * 4);
+           a->on_bf16 == b->on_bf16 && a->on_f16 == b->on_f16 && same(&a->min, &b->min, 5 * sizeof(double)) &&
+           a->ntop == b->ntop && same(a->top_index, b->top_index, (size_t)a->ntop * 8) &&
+           same(a->top_value, b->top_value, (size_t)a->ntop * 4);
 }
 
 static int same_sketch(const q4x_sketch *s, const float *x, int64_t T, int64_t D, int64_t row0, int64_t nrows) {
@@ -122,10 +127,10 @@ static int same_sketch(const q4x_sketch *s, const float *x, int64_t T, int64_t D
         double a, q, S[256];
         slow_sums(row, D, &a, &q);
         skipped += slow_sketch_row(row, D, 256, S);
-        if (memcmp(&s->row_sumabs[t], &a, 8) || memcmp(&s->row_sumsq[t], &q, 8)) return 0;
-        if (raw && D && memcmp(s->values + t * D, row, (size_t)D * 4)) return 0;
+        if (!same(&s->row_sumabs[t], &a, 8) || !same(&s->row_sumsq[t], &q, 8)) return 0;
+        if (raw && D && !same(s->values + t * D, row, (size_t)D * 4)) return 0;
         slow_sketch_row(row, D, width == 256 ? 256 : 64, S);
-        if (!raw && memcmp(s->buckets + t * width, S, (size_t)width * 8)) return 0;
+        if (!raw && !same(s->buckets + t * width, S, (size_t)width * 8)) return 0;
     }
     return s->skipped == skipped;
 }
@@ -198,7 +203,8 @@ static void test_pattern(void **state) {
     (void)state;
     h_rand r = {12};
     for (int i = 0; i < 2000; i++) {
-        uint32_t b = i < 1000 ? (uint32_t)i : (uint32_t)h_rand64(&r), k = i < 1000 ? (uint32_t)i % 5 : (uint32_t)h_rand64(&r);
+        uint32_t b = i < 1000 ? (uint32_t)i : (uint32_t)h_rand64(&r),
+                 k = i < 1000 ? (uint32_t)i % 5 : (uint32_t)h_rand64(&r);
         assert_true(q4x_sketch_h(b, k) == slow_h(b, k));
     }
     assert_true(q4x_sketch_h(0, 0) != q4x_sketch_h(0, 1) && q4x_sketch_h(0, 1) != q4x_sketch_h(1, 0));
@@ -209,7 +215,7 @@ static void test_f16(void **state) {
     (void)state;
     q4x_tapstat *s = q4x_tapstat_new();
     q4x_stats st;
-    static float x[3 * 65536];
+    static float x[3 * 65536 + 600];
     uint64_t want = 0;
     size_t n = 0;
     for (uint32_t h = 0; h < 65536; h++) {
@@ -222,10 +228,35 @@ static void test_f16(void **state) {
         }
     }
     assert_true(want > 63000 && want < 64000);
+    for (int e = -149; e < 128; e++) /* and the powers of two, of which 2^-24 .. 2^15 are */
+        for (int m = 1; m < 4; m += 2) {
+            float v = ldexpf((float)m, e);
+            if (!isfinite(v)) continue;
+            x[n++] = v;
+            want += k_f32_from_f16(k_f16_from_f32(v)) == v;
+        }
     assert_int_equal(q4x_tapstat_begin(s, 1, (int64_t)n, 0, 0, 0), 0);
     q4x_tapstat_rows(s, x, 1);
     q4x_tapstat_end(s, &st, NULL);
     assert_true(st.on_f16 == want);
+    q4x_tapstat_free(s);
+}
+
+/* A zero extreme is +0, whatever zeros there were. */
+static void test_zero_extremes(void **state) {
+    (void)state;
+    q4x_tapstat *s = q4x_tapstat_new();
+    const float x[4][2] = {{-0.0f, -0.0f}, {0.0f, -0.0f}, {-1, -0.0f}, {-0.0f, 1}};
+    for (int i = 0; i < 4; i++) {
+        q4x_stats st, want;
+        assert_int_equal(q4x_tapstat_begin(s, 1, 2, 0, 0, 0), 0);
+        q4x_tapstat_rows(s, x[i], 1);
+        q4x_tapstat_end(s, &st, NULL);
+        slow_stats(x[i], 1, 2, &want);
+        assert_true(same_stats(&st, &want));
+        if (i < 3) assert_true(st.max == 0 && !signbit(st.max));
+        if (i != 2) assert_true(st.min == 0 && !signbit(st.min));
+    }
     q4x_tapstat_free(s);
 }
 
@@ -455,6 +486,12 @@ static void test_exact_and_floor(void **state) {
     assert_int_equal(q4x_sketch_compare(&x, &y, &d, row_e, &err), 0);
     assert_true(row_e[0] == 0 && row_e[1] == 0 && fabs(row_e[2] - 9) < 1e-9 && fabs(row_e[3] - 1) < 1e-9);
     assert_true(fabs(d.e - 10) < 1e-9 && d.sparse && d.top_share == 1 && fabs(d.dense_share - 0.3256) < 1e-3);
+    /* half of the heaviest row's buckets: from there on it is dense */
+    for (int n = 1; n <= 256; n++) {
+        y.buckets[256 * 2 + n - 1] += 3;
+        assert_int_equal(q4x_sketch_compare(&x, &y, &d, NULL, &err), 0);
+        assert_int_equal(d.sparse, n < 128 - (n < 10)); /* bucket 9 differs already */
+    }
     y.buckets[3] = (double)NAN; /* NaN is a difference, never below a floor */
     assert_int_equal(q4x_sketch_compare(&x, &y, &d, NULL, &err), 0);
     assert_true(isnan(d.e) && !d.below_floor);
@@ -505,10 +542,10 @@ static void test_quantiles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition), cmocka_unit_test(test_pattern),   cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_linear),    cmocka_unit_test(test_coverage),
-        cmocka_unit_test(test_sparse),     cmocka_unit_test(test_faults),    cmocka_unit_test(test_exact_and_floor),
-        cmocka_unit_test(test_nonfinite),  cmocka_unit_test(test_quantiles),
+        cmocka_unit_test(test_definition),      cmocka_unit_test(test_pattern),   cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_zero_extremes),   cmocka_unit_test(test_refusals),  cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_coverage),        cmocka_unit_test(test_sparse),    cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_exact_and_floor), cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_quantiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,22 @@
+# two dumps: equal, apart by a lever, a fault, a tie; exit codes, names without a suffix, controls
+m=models/demo.gguf ids=366,380,486,573,261
+tap() { q4x tap $m --ids $ids -n 8 --bands "$@" >/dev/null; }
+tap --arm f32; tap -o again.q4d; tap --arm bf16 --lever act=bf16
+tap --arm sign --spec cpu:plant=sign@L02.moe#3
+q4x bisect f32 again.q4d; echo "exit $?"
+q4x bisect f32 bf16 --floor-a again; echo "exit $?"
+q4x bisect f32 sign | tail -n 3
+q4x bisect bf16 f32 --json | sed -n '1,4p;/"first_disagreement"/,/}/p;/"controls"/,/}/p'
+q4x bisect f32 bf16 --floor-b again; echo "exit $?"
+q4x bisect f32 bf16 --floor-a f32; echo "exit $?"
+q4x bisect f32 again --device-null f32 again; echo "exit $?"
+head -c 300000 bf16.q4d >cut.q4d
+q4x bisect f32 cut; echo "exit $?"
+q4x tap $m --ids 1,2,3 -n 2 --arm other >/dev/null
+q4x bisect f32 other | tail -n 3
+cp bf16.q4d bad.q4d; printf '\377\377\377\377' | dd of=bad.q4d bs=1 seek=200000 conv=notrunc 2>/dev/null
+q4x bisect f32 bad; echo "exit $?"
+q4x bisect f32 none; echo "exit $?"
+q4x bisect f32; echo "exit $?"
+q4x bisect f32 bf16 f32; echo "exit $?"
+q4x bisect f32 bf16 --device-null f32; echo "exit $?"
