@@ -5,7 +5,7 @@
 CC=${CC:-gcc}
 list() {
     cat <<'LIST'
-gcc             build h:stdarg.h    the C compiler
+gcc             build c:gcc         the C compiler
 libc6-dev       build h:argp.h      the C library
 libjansson-dev  build h:jansson.h   JSON: dump headers, config.json, safetensors headers, --json
 libxxhash-dev   build h:xxhash.h    XXH3: the hashes by which dumps are compared
