@@ -97,7 +97,7 @@ void bis_values_free(bis_values *v) {
 }
 
 int bis_align_equal(const bis_pair *p, int32_t f, int32_t n, bis_eq *ret, q4x_err *err) {
-    bis_values v;
+    bis_values v = {0};
     int have, rc = bis_values_get(p, f, n, &v, &have, err);
     if (rc) return rc;
     *ret = BIS_UNKNOWN;
