@@ -96,6 +96,12 @@ static void notes(bis_case *c) {
     if (m->both_nonfinite)
         bis_say(&c->notes, "Non-finite values in both arms at %lld taps, first %s in forward %d.",
                 (long long)m->both_nonfinite, node_name(c, m->both_n), m->both_f);
+    for (int arm = 0; arm < 2; arm++)
+        if (m->flat[arm])
+            bis_say(
+                &c->notes,
+                "Arm %s holds one value throughout in %lld taps where the other arm does not, first %s in forward %d.",
+                arm ? "B" : "A", (long long)m->flat[arm], node_name(c, m->flat_n[arm]), m->flat_f[arm]);
     if (c->pair->unaligned)
         bis_say(
             &c->notes,

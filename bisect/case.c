@@ -147,7 +147,7 @@ static void spell(bis_case *c) {
         at += (size_t)snprintf(c->name + at, sizeof c->name - at, "%s%s", i ? ", " : "", lever);
     }
     snprintf(c->name + at, sizeof c->name - at, ")");
-    bis_clean(c->name);
+    bis_clean_code(c->name);
 }
 
 int bis_judge(const bis_request *rq, bis_case **ret, q4x_err *err) {
@@ -160,7 +160,7 @@ int bis_judge(const bis_request *rq, bis_case **ret, q4x_err *err) {
         return rc;
     }
     c->exit = bis_exit(c->verdict, c->reason);
-    bis_clean(c->where);
+    bis_clean_code(c->where);
     spell(c);
     bis_advise(c);
     *ret = c;

@@ -74,10 +74,16 @@ void bis_clean(char *text) {
         if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7e) *c = '?';
 }
 
+void bis_clean_code(char *text) {
+    bis_clean(text);
+    for (char *c = text; *c; c++)
+        if (*c == '`') *c = '\'';
+}
+
 bis_str bis_printable(const char *text) {
     bis_str r;
     snprintf(r.s, 64, "%s", text);
-    bis_clean(r.s);
+    bis_clean_code(r.s);
     return r;
 }
 

@@ -22,10 +22,11 @@ bis_str bis_range(int32_t first, int32_t last); /* "0-4", "3", "none" */
 /* Source of a distance in a word or two: "exact", "sketch 256", "norms", "none". */
 bis_str bis_how_text(const bis_dist *d);
 
-/* At most 63 bytes of a text from a file, printable ASCII. */
+/* At most 63 bytes of a text from a file: printable ASCII without backquotes, so that it may stand between them. */
 bis_str bis_printable(const char *text);
-/* In place. */
+/* In place: bytes that are not printable ASCII become '?'; _code: backquotes too become harmless. */
 void bis_clean(char *text);
+void bis_clean_code(char *text);
 
 /* Name of arm 0 or 1: its label, else its spec, else "A" or "B". Printable. */
 bis_str bis_arm(const bis_case *c, int arm);

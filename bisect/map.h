@@ -59,6 +59,8 @@ typedef struct {
     int32_t fault_f, fault_n;                        /* first source that no rounding explains; -1: none */
     int32_t nonfinite_f, nonfinite_n, nonfinite_arm; /* first node that makes a non-finite value of finite inputs */
     int64_t nsources, nwithin, nout, nfault, ndiff;
+    int64_t flat[2]; /* taps that are constant (or all zero) in one arm and not in the other, by arm */
+    int32_t flat_f[2], flat_n[2];
     int64_t both_nonfinite; /* taps that hold non-finite values in both arms */
     int32_t both_f, both_n;
     int32_t ngains;

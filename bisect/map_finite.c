@@ -84,8 +84,26 @@ static void forward(bis_map *m, const bis_pair *p, int32_t f, int arm, uint8_t *
         }
 }
 
+static int is_flat(const q4x_tap *t) {
+    return t->has_stats && t->stats.n > 1 && t->stats.min == t->stats.max && t->stats.n != t->stats.nan;
+}
+
+/* Tensors without content in one arm alone: to be known before any distance is read (requirement R14). */
+static void find_flat(bis_map *m, const bis_pair *p) {
+    for (int32_t f = 0; f < p->ncomparable; f++)
+        for (int32_t n = 0; n < p->nn; n++) {
+            const q4x_tap *a = p->ta[bis_at(p, f, n)], *b = p->tb[bis_at(p, f, n)];
+            if (!a || !a->has_stats || !b->has_stats || is_flat(a) == is_flat(b)) continue;
+            const int arm = is_flat(b);
+            if (m->flat[arm]++) continue;
+            m->flat_f[arm] = f;
+            m->flat_n[arm] = n;
+        }
+}
+
 int bis_map_nonfinite(bis_map *m, const bis_pair *p, q4x_err *err) {
     int rc = 0;
+    find_flat(m, p);
     for (int arm = 0; arm < 2 && !rc; arm++) {
         uint8_t *memo = calloc((size_t)p->nn + 1, 1), *state = calloc((size_t)p->nn + 1, 1);
         if (!memo || !state) rc = q4x_fail(err, Q4X_E_NOMEM, "out of memory for %d nodes", p->nn);

@@ -18,9 +18,7 @@ typedef struct {
     double d;    /* 0: equal */
     double *row; /* [nrows]; NULL: equal (d = 0), or not known by row */
     int32_t row0, nrows;
-    uint8_t own, unknown;
-    uint8_t through; /* an unrecorded node stands between */
-    uint8_t narrow;  /* rows of a few elements: counts only where no wider input differs */
+    uint8_t own, unknown, through; /* through: an unrecorded node stands between */
 } carry;
 
 typedef struct {
@@ -126,17 +124,14 @@ static int gather(const work *w, int32_t f, int32_t n, carry *ret) {
     int rows_ok = 1;
     carry r = {0};
     if (p->nin[n] + p->nst[n] == 0) r.unknown = 1;
-    for (int narrow = 0; narrow < 2; narrow++) {
-        if (narrow && r.d > 0) break;
-        for (int32_t i = 0; i < p->nin[n]; i++) {
-            int32_t j = p->in[n][i];
-            if (j == Q4X_IN_IDS) continue;
-            if (j >= n) {
-                r.unknown = 1;
-            } else if (w->c[j].narrow == narrow && fold(&r, &w->c[j], &rows_ok)) {
-                drop(&r);
-                return -1;
-            }
+    for (int32_t i = 0; i < p->nin[n]; i++) {
+        int32_t j = p->in[n][i];
+        if (j == Q4X_IN_IDS) continue;
+        if (j >= n) {
+            r.unknown = 1;
+        } else if (fold(&r, &w->c[j], &rows_ok)) {
+            drop(&r);
+            return -1;
         }
     }
     double d = states(w, f, n, &r.unknown);
@@ -211,7 +206,6 @@ static int publish(work *w, int32_t f, int32_t n, carry *in) {
     } else if (e == BIS_DIFF && bis_dist_usable(d)) {
         drop(in);
         *in = (carry){.d = rel_all(w, d, n), .row0 = d->row0, .nrows = d->nrows};
-        in->narrow = w->p->ta[bis_at(w->p, f, n)]->cols < MIN_ELEMS;
         if (d->row_d && d->nrows <= MAX_ROWS) {
             in->row = malloc(((size_t)d->nrows + 1) * sizeof *in->row);
             if (!in->row) return -1;
@@ -223,7 +217,6 @@ static int publish(work *w, int32_t f, int32_t n, carry *in) {
         in->unknown = 1;
     } else {
         in->through = 1;
-        in->narrow = 0;
     }
     w->c[n] = *in;
     return 0;

@@ -32,6 +32,8 @@ static bis_reason check_forwards(const q4x_dump *d, const char *arm, char where[
     return BIS_R_none;
 }
 
+enum { MAX_LAYERS = 100000 }; /* tables and strips are as wide as there are layers */
+
 static int by_name(const void *x, const void *y) {
     return strcmp(*(char *const *)x, *(char *const *)y);
 }
@@ -44,7 +46,7 @@ static bis_reason check_nodes(const q4x_dump *d, const char *arm, char where[240
     for (int32_t i = 0; i < n && r == BIS_R_none; i++) {
         const q4x_dump_node *k = &d->nodes[i];
         name[i] = k->name;
-        int ok = k->alias >= -1 && k->alias < n && k->nin >= 0 && k->nst >= 0;
+        int ok = k->layer < MAX_LAYERS && k->alias >= -1 && k->alias < n && k->nin >= 0 && k->nst >= 0;
         for (int32_t j = 0; ok && j < k->nin; j++) ok = k->in[j] >= Q4X_IN_IDS && k->in[j] < n;
         for (int32_t j = 0; ok && j < k->nst; j++) ok = k->st[j] >= 0 && k->st[j] < n;
         if (!ok) r = bad(BIS_R_bad_index, where, "arm %s: node %s", arm, k->name);

@@ -112,6 +112,22 @@ static char *levers_text(const bis_case *c, int arm) {
     return text;
 }
 
+/* "5 ids: 1, 2, 3, 4, 5", cut after twelve. */
+static bis_str prompt_text(const q4x_dump *d) {
+    bis_str r = {"none"};
+    if (d->nforwards < 1) return r;
+    const q4x_forward *w = &d->forwards[0];
+    int at = snprintf(r.s, sizeof r.s, "%d ids:", w->n_ids);
+    for (int32_t i = 0; i < w->n_ids && at > 0 && at < (int)sizeof r.s - 16; i++) {
+        if (i == 12) {
+            snprintf(r.s + at, sizeof r.s - (size_t)at, " ...");
+            break;
+        }
+        at += snprintf(r.s + at, sizeof r.s - (size_t)at, " %d", w->ids[i]);
+    }
+    return r;
+}
+
 static void what(const bis_case *c, FILE *o) {
     char ha[33], hb[33], *la = levers_text(c, 0), *lb = levers_text(c, 1);
     q4x_hash_hex(&c->rq.a->content, ha);
@@ -123,6 +139,7 @@ static void what(const bis_case *c, FILE *o) {
     row_key(c, o, "profile", "arm.profile");
     row_key(c, o, "model", "model.fingerprint");
     row_key(c, o, "architecture", "model.arch");
+    row2(o, "prompt", prompt_text(c->rq.a).s, prompt_text(c->rq.b).s);
     row_key(c, o, "mode of the taps", "mode");
     row2(o, "content of the dump", ha, hb);
     free(la);

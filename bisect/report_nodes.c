@@ -32,6 +32,13 @@ static void describe(const bis_case *c, int32_t f, int32_t n, FILE *o) {
     if (d && !isnan(d->share16))
         fprintf(o, "- concentration: %s of the squared difference in its 16 largest %s%s.\n", bis_percent(d->share16).s,
                 d->width ? "buckets" : "elements", d->width == 256 ? " of 256 (32 % when dense)" : "");
+    const q4x_tap *a = c->pair->ta[bis_at(c->pair, f, n)], *b = c->pair->tb[bis_at(c->pair, f, n)];
+    if (a->has_stats && b->has_stats && a->stats.n && b->stats.n)
+        fprintf(o, "- values on the bf16 grid: %s of arm A, %s of arm B; on the f16 grid: %s and %s.\n",
+                bis_percent((double)a->stats.on_bf16 / (double)a->stats.n).s,
+                bis_percent((double)b->stats.on_bf16 / (double)b->stats.n).s,
+                bis_percent((double)a->stats.on_f16 / (double)a->stats.n).s,
+                bis_percent((double)b->stats.on_f16 / (double)b->stats.n).s);
     if (d && bis_dist_ranked(d) && x->rms >= 0)
         fprintf(o, "- the pair's band: rms %s, hard %s; the difference is %s of rms and %s of hard.\n",
                 bis_num(x->rms).s, bis_num(x->hard).s, bis_percent(d->d / x->rms).s, bis_percent(d->d / x->hard).s);

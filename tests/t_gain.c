@@ -245,7 +245,7 @@ static void alarms(void **s) {
     p.hb.round = "emb";
     pair_make(&p);
     for (int l = 0; l < 4; l++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "L%02d.moe.ids", l);
         q4x_tap *t = mk_tap(p.db, 2, name);
         for (int i = 0; i < 3; i++) t->sel.ids[i] = (t->sel.ids[i] + 5 + i) % 16;
@@ -261,6 +261,27 @@ static void alarms(void **s) {
     pair_make(&p);
     pair_judge(&p);
     assert_false(says(&p.c->notes, "Alarm"));
+    pair_free(&p);
+}
+
+/* A tensor that is all zero in one arm is said before any distance (R14). */
+static void flat_tensors_are_said(void **s) {
+    (void)s;
+    pair p;
+    pair_honest(&p);
+    p.hb.plant = "L02.blk";
+    p.hb.plant_f = 1;
+    p.hb.factor = 0;
+    pair_make(&p);
+    pair_judge(&p);
+    assert_true(says(&p.c->notes,
+                     "Arm B holds one value throughout in 1 taps where the other arm does not, first L02.blk "
+                     "in forward 1."));
+    pair_free(&p);
+    pair_honest(&p); /* twin */
+    pair_make(&p);
+    pair_judge(&p);
+    assert_false(says(&p.c->notes, "one value throughout"));
     pair_free(&p);
 }
 
@@ -418,6 +439,7 @@ int main(void) {
         cmocka_unit_test(flips_are_no_outliers),
         cmocka_unit_test(selection_source),
         cmocka_unit_test(alarms),
+        cmocka_unit_test(flat_tensors_are_said),
         cmocka_unit_test(later_forwards_are_left_out),
         cmocka_unit_test(equal_ids_after_a_difference_are_coincidental),
         cmocka_unit_test(forced_forwards_stay_comparable),
