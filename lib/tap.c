@@ -22,6 +22,11 @@ static void kept_rows(const q4x_tap_opts *o, int64_t total, int64_t *row0, int64
     }
 }
 
+/* Statistics and a sketch are kept. Of any other f32 tensor only values that are not finite are counted. */
+static int measured(const q4x_tapset *t, int32_t node, int is_ids) {
+    return t->tap[node].want && !is_ids && t->o.mode != Q4X_MODE_HASH;
+}
+
 static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_tap *rec = &tn->rec;
@@ -36,7 +41,7 @@ static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *e
     tn->hard2 = tn->rms2 = 0;
     if (!whole && !tn->bits && !(tn->bits = q4x_bits_new())) goto nomem;
     if (!whole) q4x_bits_begin(tn->bits, is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
-    if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH) {
+    if (measured(t, ev->node, is_ids)) {
         if (!whole && !tn->stat && !(tn->stat = q4x_tapstat_new())) goto nomem;
         int64_t row0, nrows;
         kept_rows(&t->o, ev->total, &row0, &nrows);
@@ -62,13 +67,14 @@ static int keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
 }
 
 static int band_wanted(const q4x_tapset *t, int32_t node) {
+    if (node >= t->nplan) return 0; /* a state record */
     const k_op_info *op = &k_ops[q4x_run_plan(t->run)->node[node].op];
     if (!op->band) return 0;
     return t->o.bands || t->tap[node].gather;
 }
 
-/* Of a node that is not chosen only the counts are kept, and only when they say something: a value that is not finite
- * must be found where it arises, whatever was chosen. */
+/* What is not measured keeps only these counts, and only when they say something: a value that is not finite must be
+ * found where it arises, whatever was chosen. */
 static void count_nonfinite(q4x_stats *s, const float *x, int64_t n) {
     uint64_t nan = 0, pinf = 0, ninf = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -92,9 +98,10 @@ static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err
         tn->rec.bits = q4x_bits_of(is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, ev->data, bytes);
     else if ((rc = q4x_bits_add(tn->bits, ev->data, bytes)))
         return q4x_fail(err, rc, "taps: out of memory");
-    if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH)
+    if (measured(t, ev->node, is_ids))
         q4x_tapstat_rows(whole ? t->stat : tn->stat, ev->data, ev->nrows);
-    if (!tn->want && !is_ids) count_nonfinite(&tn->rec.stats, ev->data, ev->nrows * ev->cols);
+    else if (!is_ids)
+        count_nonfinite(&tn->rec.stats, ev->data, ev->nrows * ev->cols);
     if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, ev, err))) return rc;
     if (band_wanted(t, ev->node)) {
         k_band b = {0, 0};
@@ -114,10 +121,10 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
     q4x_tap *rec = &tn->rec;
     const int whole = ev->nrows == ev->total;
     if (!whole) rec->bits = q4x_bits_end(tn->bits);
-    if (tn->want && !is_ids && t->o.mode != Q4X_MODE_HASH) {
+    if (measured(t, ev->node, is_ids)) {
         q4x_tapstat_end(whole ? t->stat : tn->stat, &rec->stats, &rec->sketch);
         rec->has_stats = rec->has_sketch = 1;
-    } else if (!tn->want && rec->stats.nan + rec->stats.pinf + rec->stats.ninf) {
+    } else if (rec->stats.nan + rec->stats.pinf + rec->stats.ninf) {
         rec->stats.n = (uint64_t)(rec->rows * rec->cols);
         rec->stats.min = rec->stats.max = rec->stats.maxabs = NAN;
         rec->has_stats = 1;
@@ -202,19 +209,11 @@ static int write_states(q4x_tapset *t, q4x_err *err) {
                              .total = (int32_t)st->rows,
                              .cols = st->cols,
                              .data = st->f};
-        q4x_tap_node *tn = &t->tap[ev.node];
         int rc = begin(t, &ev, sd->is_ids, err);
         if (rc) return rc;
-        tn->rec.forward = q4x_run_nforward(t->run) - 1;
-        tn->rec.bits = q4x_bits_of(sd->is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, st->f, (size_t)(st->rows * st->cols) * 4);
-        if (tn->want && !sd->is_ids && t->o.mode != Q4X_MODE_HASH) q4x_tapstat_rows(t->stat, st->f, st->rows);
-        if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, &ev, err))) return rc;
-        if (tn->want && !sd->is_ids && t->o.mode != Q4X_MODE_HASH) {
-            q4x_tapstat_end(t->stat, &tn->rec.stats, &tn->rec.sketch);
-            tn->rec.has_stats = tn->rec.has_sketch = 1;
-        }
-        tn->rec.has_full = tn->want && t->o.mode == Q4X_MODE_FULL;
-        tn->rec.full = tn->rec.has_full ? tn->full : NULL;
+        t->tap[ev.node].rec.forward = q4x_run_nforward(t->run) - 1; /* which is over */
+        if ((rc = add_tile(t, &ev, sd->is_ids, err))) return rc;
+        finish(t, &ev, sd->is_ids);
         if ((rc = write_rec(t, ev.node, err))) return rc;
     }
     return 0;
@@ -268,6 +267,7 @@ static void tapset_free(q4x_tapset *t) {
         free(tn->rec.sel.hi);
     }
     free(t->tap);
+    free(t->mark);
     q4x_tapstat_free(t->stat);
     q4x_tap_undescribe(t);
     free(t);

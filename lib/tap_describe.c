@@ -7,12 +7,11 @@
 #include "kernels/ops.h"
 #include "lib/version.h"
 
-/* Word under which a node's levers are looked up (run.c has the same rule): the token's choice is the logits node's. */
 static void node_levers(const q4x_tapset *t, int32_t i, char *buf, size_t size) {
     const q4x_plan *p = q4x_run_plan(t->run);
     k_levers lv;
     q4x_arm_resolve(q4x_run_arm(t->run), p->node[i].name, 0, &lv);
-    q4x_lever_words(&lv, i == p->logits ? "logits" : k_ops[p->node[i].op].name, buf, size);
+    q4x_lever_words(&lv, q4x_plan_lever_word(p, i), buf, size);
 }
 
 static int describe_node(q4x_tapset *t, int32_t i) {

@@ -26,7 +26,9 @@ struct q4x_tapset {
     q4x_dump_node *node; /* [nnodes] as recorded */
     int32_t *state;      /* [nnodes - nplan] plan state of each state record */
     q4x_tap_node *tap;   /* [nnodes] */
-    q4x_tapstat *stat;   /* shared by forwards of one tile */
+    char *mark;          /* [mark_n] zeros between uses: ids of one row of a selection */
+    int64_t mark_n;
+    q4x_tapstat *stat; /* shared by forwards of one tile */
     q4x_dumpw *w;
     q4x_hash prefix;
     int32_t pos;

@@ -27,15 +27,27 @@ static int grow(q4x_tap_node *tn, int32_t rows, int32_t k, int weights, int cuts
     return 0;
 }
 
-/* Smallest selected and largest rejected of n scores; NaN where there is none. */
-static void cut(const float *score, int32_t n, const int32_t *ids, int32_t k, float *lo, float *hi) {
+/* Smallest selected and largest rejected of n scores; NaN where there is none. mark: n zeros, and so again after. */
+static void cut(const float *score, int32_t n, const int32_t *ids, int32_t k, char *mark, float *lo, float *hi) {
     *lo = *hi = NAN;
+    for (int32_t j = 0; j < k; j++)
+        if (ids[j] >= 0 && ids[j] < n) mark[ids[j]] = 1;
     for (int32_t i = 0; i < n; i++) {
-        int in = 0;
-        for (int32_t j = 0; j < k && !in; j++) in = ids[j] == i;
-        float *side = in ? lo : hi;
-        if (isnan(*side) || (in ? score[i] < *side : score[i] > *side)) *side = score[i];
+        float *side = mark[i] ? lo : hi;
+        if (isnan(*side) || (mark[i] ? score[i] < *side : score[i] > *side)) *side = score[i];
     }
+    for (int32_t j = 0; j < k; j++)
+        if (ids[j] >= 0 && ids[j] < n) mark[ids[j]] = 0;
+}
+
+static int room_to_mark(q4x_tapset *t, int64_t n) {
+    if (n <= t->mark_n) return 0;
+    free(t->mark);
+    t->mark_n = 0;
+    t->mark = calloc((size_t)n, 1);
+    if (!t->mark) return 1;
+    t->mark_n = n;
+    return 0;
 }
 
 int q4x_tap_has_weights(const q4x_plan *p, int32_t ids) {
@@ -59,12 +71,13 @@ int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
     if (!cuts) return 0;
     const float *score = ev->call->in[0];
     const int64_t n = ev->call->in_cols[0];
+    if (room_to_mark(t, n)) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");
     const int blocks = p->node[ev->node].op == K_OP_idx_sel;
     for (int32_t r = 0; r < ev->nrows; r++) {
         int32_t row = ev->row0 + r;
         int32_t visible = blocks ? (ev->call->pos0 + r + 1) / p->d.ratio : (int32_t)n;
         if (visible > n) visible = (int32_t)n;
-        cut(score + r * n, visible, s->ids + (int64_t)row * k, k, &s->lo[row], &s->hi[row]);
+        cut(score + r * n, visible, s->ids + (int64_t)row * k, k, t->mark, &s->lo[row], &s->hi[row]);
     }
     return 0;
 }

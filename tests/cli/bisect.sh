@@ -20,3 +20,7 @@ q4x bisect f32 none; echo "exit $?"
 q4x bisect f32; echo "exit $?"
 q4x bisect f32 bf16 f32; echo "exit $?"
 q4x bisect f32 bf16 --device-null f32; echo "exit $?"
+# no statistics are kept: the node is named all the same
+q4x tap models/demo.gguf --ids 1,2,3 -n 2 --mode hash --arm ha >/dev/null
+q4x tap models/demo.gguf --ids 1,2,3 -n 2 --mode hash --lever plant=nan@L02.blk#1 --arm hb >/dev/null
+q4x bisect ha hb | tail -n 2
