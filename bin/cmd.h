@@ -11,6 +11,7 @@
 
 #include "lib/dump.h"
 #include "lib/err.h"
+#include "lib/greedy.h"
 #include "lib/lever.h"
 #include "lib/log.h"
 
@@ -96,5 +97,7 @@ void cmd_gen_free(cmd_gen *g);
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err);
 /* After cmd_parse: build the arm, check that what must be given was. Returns an exit code, 0 when all is well. */
 int cmd_gen_ready(cmd_gen *g, cmd_ctx *c);
+/* What is asked of the greedy loop; borrows the id lists. */
+q4x_greedy_opts cmd_greedy(const cmd_gen *g);
 
 #endif

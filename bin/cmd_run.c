@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "bin/cmd.h"
-#include "lib/greedy.h"
 #include "lib/io.h"
 
 typedef struct {
@@ -83,14 +82,8 @@ static int run(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
     const cmd_gen *g = &o->gen;
-    q4x_greedy_opts go = {.prompt = g->prompt,
-                          .force = g->force,
-                          .stop = g->stop,
-                          .n_prompt = g->n_prompt,
-                          .n_force = g->n_force,
-                          .n_stop = g->n_stop,
-                          .n = g->n,
-                          .all_logits = o->all_rows};
+    q4x_greedy_opts go = cmd_greedy(g);
+    go.all_logits = o->all_rows;
     TRY(q4x_net_open(g->model, &net, err));
     TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &r->run, err));
     if (o->logits) TRY(q4x_out_open(o->logits, &r->logits, err));

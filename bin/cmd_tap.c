@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "bin/cmd.h"
-#include "lib/greedy.h"
 #include "lib/tap.h"
 #include "lib/version.h"
 
@@ -95,13 +94,7 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_hash *ret_content, q4x_err
     q4x_net *net = NULL;
     q4x_run *run = NULL;
     const cmd_gen *g = &o->gen;
-    q4x_greedy_opts go = {.prompt = g->prompt,
-                          .force = g->force,
-                          .stop = g->stop,
-                          .n_prompt = g->n_prompt,
-                          .n_force = g->n_force,
-                          .n_stop = g->n_stop,
-                          .n = g->n};
+    q4x_greedy_opts go = cmd_greedy(g);
     TRY(q4x_net_open(g->model, &net, err));
     TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &run, err));
     json_t *h = header(o, c, q4x_run_threads(run));

@@ -179,3 +179,13 @@ int cmd_gen_ready(cmd_gen *g, cmd_ctx *c) {
     if (!g->n_given) g->n = g->n_force ? g->n_force + 1 : 8;
     return CMD_OK;
 }
+
+q4x_greedy_opts cmd_greedy(const cmd_gen *g) {
+    return (q4x_greedy_opts){.prompt = g->prompt,
+                             .force = g->force,
+                             .stop = g->stop,
+                             .n_prompt = g->n_prompt,
+                             .n_force = g->n_force,
+                             .n_stop = g->n_stop,
+                             .n = g->n};
+}

@@ -33,10 +33,15 @@ int64_t k_scratch_floats(const k_dims *d, int64_t tile, int64_t n_ctx) {
     if (heads > k) k = heads;
     if (d->F > k) k = d->F;
     if (d->Fs > k) k = d->Fs;
-    const int64_t needs[] = {k_tile_scratch_upto(k),    d->E + 1 + 2 * tile * d->K + k_tile_scratch_upto(k),
-                             3 * (int64_t)d->E,         attn_scratch(d, n_ctx),
-                             indexer_scratch(d, n_ctx), gdn_scratch(d),
-                             3 * (int64_t)d->V,         k};
+    const int64_t needs[] = {k_tile_scratch_upto(k),
+                             d->E + 1 + 2 * tile * d->K + k_tile_scratch_upto(k),
+                             3 * (int64_t)d->E,
+                             rope_scratch(d),
+                             attn_scratch(d, n_ctx),
+                             indexer_scratch(d, n_ctx),
+                             gdn_scratch(d),
+                             3 * (int64_t)d->V,
+                             k};
     int64_t most = 0;
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (needs[i] > most) most = needs[i];

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/ple.h"
+
 #include "lib/arch_qwen4_int.h"
 
 const q4x_q4_key q4x_q4_keys[Q4X_Q4_NINT] = {
@@ -94,42 +96,12 @@ done:
 
 /* ---- n-gram hash constants ---- */
 
-static uint64_t mix64(uint64_t z) {
-    z += 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-static int is_prime(int64_t x) {
-    if (x < 4) return x > 1;
-    if (x % 2 == 0) return 0;
-    for (int64_t d = 3; d * d <= x; d += 2)
-        if (x % d == 0) return 0;
-    return 1;
-}
-
 int q4x_q4_hash(int64_t vocab, int64_t n, int64_t P, int64_t base, int64_t seed, int ple_index, int64_t *out) {
-    int64_t half = INT64_MAX / (vocab > 1 ? vocab : 1) / 2;
-    uint64_t from = (uint64_t)seed + 10007u * (uint64_t)ple_index;
-    if (half < 1) half = 1;
+    int64_t *size = out + n, *off = size + P;
     if (base > INT32_MAX / P) return -1; /* no size is below base */
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t z = mix64(from + 0x9E3779B97F4A7C15u * (uint64_t)(i + 1));
-        out[i] = (int64_t)(2 * (z % (uint64_t)half) + 1);
-    }
-    int64_t *size = out + n, *off = size + P, sum = 0, p = base - 1;
-    for (int64_t h = -ple_index * P; h < P; h++) { /* the primes of earlier layers come first */
-        do
-            if (++p > INT32_MAX) return -1;
-        while (!is_prime(p));
-        if (h < 0) continue;
-        size[h] = p;
-        off[h] = sum;
-        sum += p;
-        if (sum > INT32_MAX) return -1;
-    }
-    return 0;
+    if (base < 2) base = 2;              /* the first prime */
+    if (k_ple_consts(vocab, (int32_t)n, (int32_t)(P / (n - 1)), base, seed, ple_index, out, size, off)) return -1;
+    return off[P - 1] > INT32_MAX - size[P - 1] ? -1 : 0; /* rows are int32 */
 }
 
 int q4x_q4_hash_check(const q4x_q4_cfg *c, const k_dims *d, const int64_t *hash, int64_t *ret_rows, q4x_err *err) {

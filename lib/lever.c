@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/names.h"
+
 #define PLANTS "sign|swap|roll|ulp|nan|inf"
 
 const q4x_lever q4x_levers[] = {
@@ -32,17 +34,6 @@ static int32_t word_index(const char *words, const char *word, size_t len) {
         if (!p[n]) return -1;
         p += n + 1;
     }
-}
-
-/* Is op one of the blank-separated words? */
-static int has_word(const char *words, const char *op) {
-    size_t len = strlen(op);
-    for (const char *p = words; *p; p += strspn(p, " ")) {
-        size_t n = strcspn(p, " ");
-        if (n == len && !memcmp(p, op, n)) return 1;
-        p += n;
-    }
-    return 0;
 }
 
 void q4x_arm_default(q4x_arm *a) {
@@ -193,7 +184,7 @@ const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward) {
 }
 
 int q4x_lever_scope(const q4x_lever *l, const char *op) {
-    return !strcmp(l->ops, "*") || has_word(l->ops, op);
+    return !strcmp(l->ops, "*") || q4x_word_in(l->ops, op);
 }
 
 const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size) {

@@ -17,6 +17,16 @@ struct q4x_pool_chunk {
     char bytes[];
 };
 
+int q4x_word_in(const char *words, const char *name) {
+    size_t len = strlen(name);
+    for (const char *p = words; *p; p += strspn(p, " ")) {
+        size_t n = strcspn(p, " ");
+        if (n == len && !memcmp(p, name, n)) return 1;
+        p += n;
+    }
+    return 0;
+}
+
 char *q4x_pool_str(q4x_pool *p, const void *bytes, size_t n) {
     if (n >= SIZE_MAX - sizeof(q4x_pool_chunk) - 1) return NULL;
     q4x_pool_chunk *c = p->chunk;

@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* 1 when name is one of the blank-separated words. */
+int q4x_word_in(const char *words, const char *name);
+
 /* ---- pool; zero-initialise ---- */
 typedef struct q4x_pool_chunk q4x_pool_chunk;
 typedef struct {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "lib/arch_qwen4.h"
+#include "lib/names.h"
 #include "lib/run.h"
 
 typedef struct {
@@ -40,20 +41,10 @@ struct q4x_net {
     q4x_plan *plan;
 };
 
-static int names_arch(const char *words, const char *name) {
-    size_t len = strlen(name);
-    for (const char *p = words; *p; p += strspn(p, " ")) {
-        size_t n = strcspn(p, " ");
-        if (n == len && !memcmp(p, name, n)) return 1;
-        p += n;
-    }
-    return 0;
-}
-
 static const arch_row *find_arch(const q4x_model *m) {
     const char *name = q4x_model_arch(m);
     for (size_t i = 0; i < sizeof ARCHS / sizeof *ARCHS; i++)
-        if (names_arch(q4x_model_container(m) == Q4X_GGUF ? ARCHS[i].gguf : ARCHS[i].hf, name)) return &ARCHS[i];
+        if (q4x_word_in(q4x_model_container(m) == Q4X_GGUF ? ARCHS[i].gguf : ARCHS[i].hf, name)) return &ARCHS[i];
     return NULL;
 }
 

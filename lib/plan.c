@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/ops.h"
+
 void q4x_plan_free(q4x_plan *p) {
     if (!p) return;
     free(p->node);
@@ -15,6 +17,10 @@ int32_t q4x_plan_find(const q4x_plan *p, const char *name) {
     for (int32_t i = 0; i < p->nnodes; i++)
         if (!strcmp(p->node[i].name, name)) return i;
     return -1;
+}
+
+const char *q4x_plan_lever_word(const q4x_plan *p, int32_t node) {
+    return node == p->logits ? "logits" : k_ops[p->node[node].op].name;
 }
 
 int q4x_emit_begin(q4x_emit *e, const char *arch, const k_dims *d, int64_t ctx_max, q4x_err *err) {

@@ -37,6 +37,9 @@ struct q4x_run {
     int64_t scratch_n; /* floats a thread */
     float *logits;
     int32_t n_logits, cap_logits;
+    int32_t chosen; /* 1: top_* hold the choice on the last forward's logits */
+    int32_t top_id[2];
+    float top_val[2];
     q4x_node_fn fn;
     void *fn_ctx;
 };
@@ -82,18 +85,13 @@ void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t
 
 /* ---- levers ---- */
 
-/* The name under which a node's levers are looked up: its op, but the choice of the token is its node's. */
-static const char *lever_op(const q4x_plan *p, int32_t i) {
-    return i == p->logits ? "logits" : k_ops[p->node[i].op].name;
-}
-
 static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
     const q4x_lever *l = &q4x_levers[it->lever];
     int n = 0;
     for (int32_t i = 0; i < p->nnodes; i++) {
         const q4x_node *node = &p->node[i];
         if (it->glob[0] && !q4x_node_match(it->glob, node->name)) continue;
-        if (!q4x_lever_scope(l, lever_op(p, i)) && !q4x_lever_scope(l, k_ops[node->op].name)) continue;
+        if (!q4x_lever_scope(l, q4x_plan_lever_word(p, i)) && !q4x_lever_scope(l, k_ops[node->op].name)) continue;
         if (it->plant[0] && node->is_ids && !q4x_plant_on_ids(it->plant))
             return q4x_fail(err, Q4X_E_ARG, "lever plant: %s cannot act on %s, which holds ids; swap and roll can",
                             it->plant, node->name);
@@ -281,10 +279,6 @@ void q4x_run_reset(q4x_run *r) {
 
 /* ---- the loop ---- */
 
-const void *q4x_run_output(const q4x_run *r, int32_t node) {
-    return node == r->plan->logits ? r->logits : r->arena + r->off[node];
-}
-
 /* Fill the call of node i for a tile; row_only >= 0: only that row of the inputs. */
 static void make_call(const q4x_run *r, int32_t i, k_call *c, const int32_t *ids, int32_t row_only) {
     const q4x_node *n = &r->plan->node[i];
@@ -384,6 +378,7 @@ int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q
     r->pos += n;
     r->nforward++;
     r->n_logits = all_logits ? n : 1;
+    r->chosen = 0;
     for (int32_t i = 0; i < r->plan->nstates; i++) {
         if (r->plan->state[i].rows_kind == Q4X_ROWS_POS) r->st[i].rows = r->pos;
         if (r->plan->state[i].rows_kind == Q4X_ROWS_BLOCK) r->st[i].rows = r->pos / r->plan->d.ratio;
@@ -391,7 +386,8 @@ int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q
     return 0;
 }
 
-int32_t q4x_run_choose(q4x_run *r, int32_t top_id[2], float top_val[2]) {
+/* Once a forward: the caller that samples and the tap set both ask. */
+static void choose(q4x_run *r) {
     const int32_t V = r->plan->d.V;
     const float *row = r->logits + (int64_t)(r->n_logits - 1) * V;
     const k_levers *lv = &r->lv[r->plan->logits];
@@ -400,8 +396,15 @@ int32_t q4x_run_choose(q4x_run *r, int32_t top_id[2], float top_val[2]) {
     int32_t k = V < 2 ? 1 : 2, best[2] = {-1, -1};
     k_topk(rounded, V, k, lv->tie, best, work);
     for (int32_t i = 0; i < 2; i++) {
-        top_id[i] = best[i];
-        top_val[i] = best[i] < 0 ? NAN : rounded[best[i]];
+        r->top_id[i] = best[i];
+        r->top_val[i] = best[i] < 0 ? NAN : rounded[best[i]];
     }
-    return best[0];
+    r->chosen = 1;
+}
+
+int32_t q4x_run_choose(q4x_run *r, int32_t top_id[2], float top_val[2]) {
+    if (!r->chosen) choose(r);
+    memcpy(top_id, r->top_id, sizeof r->top_id);
+    memcpy(top_val, r->top_val, sizeof r->top_val);
+    return r->top_id[0];
 }

@@ -58,8 +58,6 @@ void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx); /* NULL: none */
  * tile in call->st[1], which is NULL otherwise. Off in a new run. Costs that copy, for each such node and tile. */
 void q4x_run_keep_states(q4x_run *r, int on);
 
-/* Output of a node in the tile at hand; only inside a hook, for inputs of the node it was called for. */
-const void *q4x_run_output(const q4x_run *r, int32_t node);
 /* State buffer i: its used rows are those after the last forward. */
 const k_state *q4x_run_state(const q4x_run *r, int32_t i);
 void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch); /* bytes */
