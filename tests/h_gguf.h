@@ -8,16 +8,7 @@
 #include <stdint.h>
 
 /* 1 under AddressSanitizer or ThreadSanitizer, which own the allocator and the address space. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define H_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define H_SANITIZER 1
-#endif
-#endif
-#ifndef H_SANITIZER
-#define H_SANITIZER 0
-#endif
+#include "tests/h_sanitizer.h"
 
 /* Growing bytes; zero-initialise. */
 typedef struct {

@@ -1,19 +1,23 @@
 /* h_oom.h: the program's own malloc, which fails from the n-th allocation on. Included by the one file of a test that
- * makes allocations fail. h_left: allocations that still succeed, -1: all. h_live: blocks that were not freed.
+ * makes allocations fail. h_left: allocations that still succeed, -1: all. h_once: only one fails, those after it
+ * succeed again. h_failed: set when one did. h_live: blocks that were not freed.
  */
 #ifndef H_OOM_H
 #define H_OOM_H
 
 #include <stdlib.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
-#define H_OWN_MALLOC 0
+#include "tests/h_sanitizer.h"
+
 static long h_left = -1, h_live;
+static int h_once __attribute__((unused)), h_failed __attribute__((unused)); /* not every test asks */
+
+#if H_SANITIZER || !defined(__GLIBC__)
+#define H_OWN_MALLOC 0
 #else
 #define H_OWN_MALLOC 1
 
 /* glibc's, with the countdown and the count. */
-static long h_left = -1, h_live;
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t n);
@@ -23,7 +27,9 @@ extern void __libc_free(void *p);
 static int fails(void) {
     if (h_left < 0) return 0;
     if (h_left > 0) return h_left--, 0;
-    return 1; /* and all that follow */
+    h_failed = 1;
+    if (h_once) h_left = -1; /* else all that follow fail too */
+    return 1;
 }
 
 void *malloc(size_t n) {

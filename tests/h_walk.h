@@ -10,13 +10,7 @@
 
 #include "lib/gguf.h"
 
-#define HOLDS(cond)                                                                                                    \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "tests/h_holds.h"
 
 /* Inside shard s, whole. */
 static inline int walk_inside(const q4x_model *m, int s, const void *p, size_t n) {

@@ -10,47 +10,8 @@
 #include <unistd.h>
 
 #include "tests/h_gguf.h"
+#include "tests/h_oom.h"
 #include "tests/h_walk.h"
-
-#if H_SANITIZER || !defined(__GLIBC__)
-#define OWN_MALLOC 0
-static long left = -1, live;
-#else
-#define OWN_MALLOC 1
-
-/* This program's own malloc: glibc's, with a countdown to the allocation that fails and a count of live blocks. */
-static long left = -1, live;
-extern void *__libc_malloc(size_t n);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *p, size_t n);
-extern void __libc_free(void *p);
-
-static int fails(void) {
-    if (left < 0) return 0;
-    if (left > 0) return left--, 0;
-    return 1; /* and all that follow */
-}
-void *malloc(size_t n) {
-    void *p = fails() ? NULL : __libc_malloc(n);
-    live += p != NULL;
-    return p;
-}
-void *calloc(size_t n, size_t size) {
-    void *p = fails() ? NULL : __libc_calloc(n, size);
-    live += p != NULL;
-    return p;
-}
-void *realloc(void *old, size_t n) {
-    if (fails()) return NULL;
-    void *p = __libc_realloc(old, n);
-    live += !old && p;
-    return p;
-}
-void free(void *p) {
-    live -= p != NULL;
-    __libc_free(p);
-}
-#endif
 
 typedef int (*open_fn)(q4x_model **ret, q4x_err *err);
 
@@ -72,13 +33,13 @@ static void sweep(open_fn open, int least) {
         q4x_model *m = NULL;
         q4x_err err = {0};
         char hex[33] = "";
-        long before = live;
-        left = n;
+        long before = h_live;
+        h_left = n;
         int rc = open(&m, &err);
         int fp = rc ? Q4X_E_NOMEM : q4x_model_fingerprint(m, hex, &err);
-        left = -1;
+        h_left = -1;
         q4x_model_close(m);
-        assert_int_equal(live, before);
+        assert_int_equal(h_live, before);
         if (!fp) break;
         assert_true(rc == 0 || rc == Q4X_E_NOMEM);
         assert_int_equal(fp, Q4X_E_NOMEM);
@@ -91,7 +52,7 @@ static void sweep(open_fn open, int least) {
 
 static void test_oom(void **state) {
     (void)state;
-    if (!OWN_MALLOC) {
+    if (!H_OWN_MALLOC) {
         print_message("    a sanitizer owns malloc\n");
         skip();
     }

@@ -13,55 +13,7 @@
 #include "tests/h_bind.h"
 #include "tests/h_gguf.h"
 #include "tests/h_hf.h"
-
-/* left: allocations until one fails, -1: none does; once: those after it succeed again. */
-static long left = -1, live;
-static int once, failed;
-
-#if H_SANITIZER || !defined(__GLIBC__)
-#define OWN_MALLOC 0
-#else
-#define OWN_MALLOC 1
-
-extern void *__libc_malloc(size_t n);
-extern void *__libc_calloc(size_t n, size_t size);
-extern void *__libc_realloc(void *p, size_t n);
-extern void *__libc_memalign(size_t align, size_t n);
-extern void __libc_free(void *p);
-
-static int fails(void) {
-    if (left < 0) return 0;
-    if (left > 0) return left--, 0;
-    failed = 1;
-    if (once) left = -1;
-    return 1;
-}
-void *malloc(size_t n) {
-    void *p = fails() ? NULL : __libc_malloc(n);
-    live += p != NULL;
-    return p;
-}
-void *calloc(size_t n, size_t size) {
-    void *p = fails() ? NULL : __libc_calloc(n, size);
-    live += p != NULL;
-    return p;
-}
-void *realloc(void *old, size_t n) {
-    if (fails()) return NULL;
-    void *p = __libc_realloc(old, n);
-    live += !old && p;
-    return p;
-}
-void *aligned_alloc(size_t align, size_t n) {
-    void *p = fails() ? NULL : __libc_memalign(align, n);
-    live += p != NULL;
-    return p;
-}
-void free(void *p) {
-    live -= p != NULL;
-    __libc_free(p);
-}
-#endif
+#include "tests/h_oom.h"
 
 static char *dir;
 
@@ -86,16 +38,16 @@ static int bind(q4x_err *err) {
  * a character: so with JSON in it only the lasting failure is tried, and any error will do. */
 static void sweep(int (*fn)(q4x_err *err), int json, int least) {
     int n = 0;
-    for (once = 0; once < (json ? 1 : 2); once++)
+    for (h_once = 0; h_once < (json ? 1 : 2); h_once++)
         for (n = 0;; n++) {
             q4x_err err = {0};
-            long before = live;
-            left = n;
-            failed = 0;
+            long before = h_live;
+            h_left = n;
+            h_failed = 0;
             int rc = fn(&err);
-            left = -1;
-            assert_int_equal(live, before);
-            if (!rc && !failed) break;
+            h_left = -1;
+            assert_int_equal(h_live, before);
+            if (!rc && !h_failed) break;
             if (rc >= 0 || (rc != Q4X_E_NOMEM && !json)) fail_msg("allocation %d: %d %s", n, rc, err.msg);
             assert_int_equal(err.code, rc);
         }
@@ -105,7 +57,7 @@ static void sweep(int (*fn)(q4x_err *err), int json, int least) {
 
 static void container(void **state) {
     (void)state;
-    if (!OWN_MALLOC) {
+    if (!H_OWN_MALLOC) {
         print_message("    a sanitizer owns malloc\n");
         skip();
     }
@@ -126,7 +78,7 @@ static void container(void **state) {
 
 static void binding(void **state) {
     (void)state;
-    if (!OWN_MALLOC) skip();
+    if (!H_OWN_MALLOC) skip();
     static const char *const paths[] = {"tests/golden/micro-a", "tests/models/micro-a-bf16.gguf"};
     for (int i = 0; i < 2; i++) {
         q4x_err err = {0};

@@ -7,16 +7,9 @@
 
 #include "lib/arch_qwen4_int.h"
 #include "lib/gguf.h"
+#include "tests/h_holds.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define HOLDS(cond)                                                                                                    \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static unsigned touch(const void *p, size_t n) {
     unsigned s = 0;

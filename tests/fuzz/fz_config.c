@@ -9,16 +9,9 @@
 #include "lib/arch_qwen4_int.h"
 #include "lib/json_in.h"
 #include "lib/model_int.h"
+#include "tests/h_holds.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define HOLDS(cond)                                                                                                    \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static const q4x_json_limits limits = {4 << 20, 16, 4096, 1 << 16};
 

@@ -8,16 +8,9 @@
 
 #include "kernels/k.h"
 #include "lib/safetensors.h"
+#include "tests/h_holds.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-#define HOLDS(cond)                                                                                                    \
-    do {                                                                                                               \
-        if (!(cond)) {                                                                                                 \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #cond);                                  \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static void walk(const q4x_st *st, const uint8_t *p, uint64_t size) {
     uint64_t at = st->data_off;
