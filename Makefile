@@ -8,12 +8,16 @@ SECONDS ?= 600
 # The verdict that the demo must reach.
 DEMO_VERDICT := TIE
 
+# The CUDA room needs nvcc, a host g++ and the static runtime, which is a package of its own: auto asks for all three.
 NVCC := $(shell command -v nvcc 2>/dev/null)
+CUDA_DIR := $(if $(NVCC),$(patsubst %/bin/nvcc,%,$(realpath $(NVCC))))
+CUDART := $(if $(NVCC),$(firstword $(wildcard $(foreach d,lib64 lib targets/x86_64-linux/lib targets/sbsa-linux/lib,\
+	$(CUDA_DIR)/$d/libcudart_static.a))))
 ifeq ($(CUDA),auto)
-CUDA := $(if $(filter release,$V),$(if $(NVCC),$(if $(shell command -v g++ 2>/dev/null),1,0),0),0)
+CUDA := $(if $(filter release,$V),$(if $(CUDART),$(if $(shell command -v g++ 2>/dev/null),1,0),0),0)
 endif
-ifeq ($(CUDA)$(NVCC),1)
-$(error CUDA=1 but there is no nvcc on PATH: install the CUDA toolkit, or say CUDA=0)
+ifeq ($(CUDA)$(CUDART),1)
+$(error CUDA=1 but there is no $(if $(NVCC),libcudart_static.a beside $(NVCC),nvcc on PATH): install the CUDA toolkit, or say CUDA=0)
 endif
 
 # The arithmetic is part of the contract: no contraction, no fast math. x86-64-v3 has FMA and AVX2.
@@ -54,11 +58,10 @@ CFLAGS += $(ARITH) $(OPT) $(WARN) $(OMPWARN) $(OMP) -D_GNU_SOURCE -I. -MMD -MP $
 # nvcc's host part keeps out of libstdc++, so that the C compiler can link it.
 CUSRC := $(wildcard kernels/*.cu)
 ifeq ($(CUDA),1)
-CUDA_LIB := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))/lib64
 NVFLAGS := -std=c++17 -O3 --fmad=false -I. -gencode arch=compute_90,code=sm_90 -gencode arch=compute_80,code=compute_80 \
 	-Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-ffp-contract=off,-Wall
 CUOBJ := $(CUSRC:%.cu=$B/%.cu.o)
-LDLIBS += -L$(CUDA_LIB) -lcudart_static -lrt -ldl
+LDLIBS += $(CUDART) -lrt -ldl
 endif
 
 LIBSRC := $(filter-out $(if $(CUOBJ),kernels/dev_none.c),$(wildcard kernels/*.c lib/*.c bisect/*.c))

@@ -12,7 +12,7 @@ yes variant "$v"
 is "x86-64-v3" "AVX2 and FMA (fmaf is one instruction)" "$(test -n "$march" && echo 1)" "built for the plain processor: right, and slow"
 is OpenMP "$omp" "$(test -n "$omp" && echo 1)" "one thread"
 is CUDA "$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([^,]*\).*/nvcc \1/p'), sm_90 and PTX of compute_80" "$cuda" \
-    "no device room: $(if test -n "$nvcc"; then echo "CUDA=0, a variant, or no g++"; else echo "no nvcc on PATH"; fi)"
+    "no device room: $(if test -n "$nvcc"; then echo "CUDA=0, a variant, no g++, or no libcudart_static.a beside nvcc"; else echo "no nvcc on PATH"; fi)"
 echo "libraries"
 lib() { # NAME HEADER PACKAGE REASON
     if test "$(has "$2")" = 1; then
