@@ -26,13 +26,10 @@ static cut cut_of(const k_call *c) {
     return (cut){parts, (per + parts - 1) / parts};
 }
 
-/* Long prompts hand out whole tokens (their list is made once), dealt round so that the growing rows spread. */
-K_PAR_ONLY static int deal(const k_call *c, int64_t steps_a_token) {
-    return c->T >= 4 * c->nth ? (int)steps_a_token : 1;
-}
-
-K_PAR_ONLY static int worth(const k_call *c) {
-    return c->nth > 1 && (int64_t)c->T * c->Tc * c->d->H > K_PAR_MIN / 32;
+/* The parallel loop over the steps of all tokens. Long prompts hand out whole tokens (their list is made once), dealt
+ * round so that the growing rows spread. work: multiply-adds of a head and a pair of tokens. */
+static void spread(const k_call *c, const cut *x, int64_t steps_a_token, int64_t work, k_steps f) {
+    k_spread(c, c->T * steps_a_token, c->T >= 4 * c->nth ? steps_a_token : 1, c->T * c->Tc * c->d->H * work, f, x);
 }
 
 /* What one thread knows about the token it last worked on. */
@@ -88,25 +85,24 @@ static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, f
         for (int64_t i = j; i < end; i++) y[i] = scaled(k_v8_dot(q, k + i * step, hd), scale, act);
 }
 
-void attn_score_cpu(const k_call *c) {
+static void score_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     const float scale = (float)(1.0 / sqrt((double)c->d->hd));
-    const cut x = cut_of(c);
-    const int64_t steps = c->d->G * x.parts;
-    append(c);
-#pragma omp parallel num_threads(c->nth) if (worth(c))
-    {
-        token k = {-1, {0, NULL}};
-#pragma omp for schedule(static, deal(c, steps))
-        for (int64_t i = 0; i < c->T * steps; i++) {
-            const part p = part_of(c, &x, i);
-            if (p.h0 >= p.h1) continue;
-            turn_to(&k, c, p.t, 2);
-            memset(c->out + (p.t * c->d->H + p.h0) * c->Tc, 0, (size_t)((p.h1 - p.h0) * c->Tc) * sizeof(float));
-            for (int32_t r = 0; r < k.see.n; r++)
-                for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
-                    score_tile(c, &p, j, j + TILE < end ? j + TILE : end, scale);
-        }
+    token k = {-1, {0, NULL}};
+    for (int64_t i = lo; i < hi; i++) {
+        const part p = part_of(c, ctx, i);
+        if (p.h0 >= p.h1) continue;
+        turn_to(&k, c, p.t, 2);
+        memset(c->out + (p.t * c->d->H + p.h0) * c->Tc, 0, (size_t)((p.h1 - p.h0) * c->Tc) * sizeof(float));
+        for (int32_t r = 0; r < k.see.n; r++)
+            for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
+                score_tile(c, &p, j, j + TILE < end ? j + TILE : end, scale);
     }
+}
+
+void attn_score_cpu(const k_call *c) {
+    const cut x = cut_of(c);
+    append(c);
+    spread(c, &x, c->d->G * x.parts, c->d->hd, score_steps);
 }
 
 static void prob_row(const k_call *c, const k_runs *see, int64_t row) {
@@ -125,17 +121,17 @@ static void prob_row(const k_call *c, const k_runs *see, int64_t row) {
         for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) y[j] = k_rd(y[j] / sum, c->lv->act);
 }
 
-void attn_prob_cpu(const k_call *c) {
-    const int64_t H = c->d->H;
-#pragma omp parallel num_threads(c->nth) if (worth(c))
-    {
-        token k = {-1, {0, NULL}};
-#pragma omp for schedule(static, deal(c, H))
-        for (int64_t i = 0; i < c->T * H; i++) {
-            turn_to(&k, c, i / H, 1);
-            prob_row(c, &k.see, i);
-        }
+static void prob_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    token k = {-1, {0, NULL}};
+    (void)ctx;
+    for (int64_t i = lo; i < hi; i++) {
+        turn_to(&k, c, i / c->d->H, 1);
+        prob_row(c, &k.see, i);
     }
+}
+
+void attn_prob_cpu(const k_call *c) {
+    spread(c, NULL, c->d->H, K_PAR_EXP, prob_rows);
 }
 
 /* 8 n8 columns on from what stands in y: y += sum over j .. end of p_j v_j; n8 a constant in every use. */
@@ -166,26 +162,25 @@ static void ctx_tile(const k_call *c, const part *x, int64_t j, int64_t end) {
     }
 }
 
-void attn_ctx_cpu(const k_call *c) {
+static void ctx_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     const int64_t hd = c->d->hd;
-    const cut x = cut_of(c);
-    const int64_t steps = c->d->G * x.parts;
-    append(c);
-#pragma omp parallel num_threads(c->nth) if (worth(c))
-    {
-        token k = {-1, {0, NULL}};
-#pragma omp for schedule(static, deal(c, steps))
-        for (int64_t i = 0; i < c->T * steps; i++) {
-            const part p = part_of(c, &x, i);
-            if (p.h0 >= p.h1) continue;
-            turn_to(&k, c, p.t, 2);
-            float *y = c->out + (p.t * c->d->H + p.h0) * hd;
-            const int64_t n = (p.h1 - p.h0) * hd;
-            memset(y, 0, (size_t)n * sizeof *y);
-            for (int32_t r = 0; r < k.see.n; r++)
-                for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
-                    ctx_tile(c, &p, j, j + TILE < end ? j + TILE : end);
-            for (int64_t e = 0; e < n; e++) y[e] = k_rd(y[e], c->lv->act);
-        }
+    token k = {-1, {0, NULL}};
+    for (int64_t i = lo; i < hi; i++) {
+        const part p = part_of(c, ctx, i);
+        if (p.h0 >= p.h1) continue;
+        turn_to(&k, c, p.t, 2);
+        float *y = c->out + (p.t * c->d->H + p.h0) * hd;
+        const int64_t n = (p.h1 - p.h0) * hd;
+        memset(y, 0, (size_t)n * sizeof *y);
+        for (int32_t r = 0; r < k.see.n; r++)
+            for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
+                ctx_tile(c, &p, j, j + TILE < end ? j + TILE : end);
+        for (int64_t e = 0; e < n; e++) y[e] = k_rd(y[e], c->lv->act);
     }
+}
+
+void attn_ctx_cpu(const k_call *c) {
+    const cut x = cut_of(c);
+    append(c);
+    spread(c, &x, c->d->G * x.parts, c->d->hd, ctx_steps);
 }

@@ -1,6 +1,7 @@
 #include "kernels/conv.h"
 
 #include "kernels/elem.h"
+#include "kernels/par.h"
 
 /* Channels are worked in blocks: the taps of a block are turned to [K][BLOCK] once, then every row of the tile is a few
  * vector loops over the block. More taps than TAPS are read where they lie. */
@@ -66,11 +67,16 @@ static void block(const k_call *c, const geometry *g, int64_t ch, int64_t n) {
     shift(c, g, ch, n);
 }
 
+static void blocks(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    const geometry *g = ctx;
+    for (int64_t ch = lo * BLOCK; ch < hi * BLOCK && ch < g->C; ch += BLOCK)
+        block(c, g, ch, g->C - ch < BLOCK ? g->C - ch : BLOCK);
+}
+
 static void conv(const k_call *c, int32_t K, int32_t dil) {
     const geometry g = {.C = c->cols, .K = K, .dil = dil, .L = (int64_t)(K - 1) * dil};
     if (c->T == 0) return;
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t ch = 0; ch < g.C; ch += BLOCK) block(c, &g, ch, g.C - ch < BLOCK ? g.C - ch : BLOCK);
+    k_spread(c, (g.C + BLOCK - 1) / BLOCK, 0, (K + K_PAR_EXP) * c->T * c->cols, blocks, &g);
     c->st[0]->rows = g.L;
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/elem.h"
 
+#include "kernels/par.h"
+
 /* Rows are the unit: a row function sees plain arrays that do not overlap, which is what makes it vector code. */
 
 void slice_cpu(const k_call *c) {
@@ -18,43 +20,59 @@ K_INLINE void add_row(const float *restrict a, const float *restrict b, float *r
     for (int64_t i = 0; i < n; i++) y[i] = k_add1(a[i], b[i], act);
 }
 
-void add_cpu(const k_call *c) {
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t t = 0; t < c->T; t++)
+static void add_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
+    for (int64_t t = lo; t < hi; t++)
         K_BY_ACT(c->lv->act, add_row, c->in[0] + t * c->cols, c->in[1] + t * c->cols, c->out + t * c->cols, c->cols);
+}
+
+void add_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, c->T * c->cols, add_rows, NULL);
 }
 
 K_INLINE void sigmoid_row(const float *restrict x, float *restrict y, int64_t n, int32_t act) {
     for (int64_t i = 0; i < n; i++) y[i] = k_sigmoid1(x[i], act);
 }
 
-void sigmoid_cpu(const k_call *c) {
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t t = 0; t < c->T; t++)
+static void sigmoid_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
+    for (int64_t t = lo; t < hi; t++)
         K_BY_ACT(c->lv->act, sigmoid_row, c->in[0] + t * c->cols, c->out + t * c->cols, c->cols);
+}
+
+void sigmoid_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, K_PAR_EXP * c->T * c->cols, sigmoid_rows, NULL);
 }
 
 K_INLINE void swiglu_row(const float *restrict g, const float *restrict u, float *restrict y, int64_t n, int32_t act) {
     for (int64_t i = 0; i < n; i++) y[i] = k_swiglu1(g[i], u[i], act);
 }
 
-void swiglu_cpu(const k_call *c) {
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t t = 0; t < c->T; t++)
+static void swiglu_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
+    for (int64_t t = lo; t < hi; t++)
         K_BY_ACT(c->lv->act, swiglu_row, c->in[0] + t * c->cols, c->in[1] + t * c->cols, c->out + t * c->cols, c->cols);
+}
+
+void swiglu_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, K_PAR_EXP * c->T * c->cols, swiglu_rows, NULL);
 }
 
 K_INLINE void gate_row(const float *restrict o, const float *restrict g, float *restrict y, int64_t n, int32_t act) {
     for (int64_t i = 0; i < n; i++) y[i] = k_gate1(o[i], g[i], act);
 }
 
-void attn_gate_cpu(const k_call *c) {
+static void attn_gate_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t hd = c->d->hd;
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t t = 0; t < c->T; t++)
+    for (int64_t t = lo; t < hi; t++)
         for (int64_t h = 0; h < c->cols; h += hd)
             K_BY_ACT(c->lv->act, gate_row, c->in[0] + t * c->cols + h, c->in[1] + t * 2 * c->cols + 2 * h + hd,
                      c->out + t * c->cols + h, hd);
+}
+
+void attn_gate_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, K_PAR_EXP * c->T * c->cols, attn_gate_rows, NULL);
 }
 
 static void gdn_g_row(const float *restrict a, const float *restrict na, const float *restrict dt, float *restrict y,

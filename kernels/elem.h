@@ -55,11 +55,6 @@ K_HD float k_gdn_g1(float a, float na, float dt) {
 #define K_BY_ACT(act, fn, ...) ((act) == K_ACT_BF16 ? fn(__VA_ARGS__, K_ACT_BF16) : fn(__VA_ARGS__, K_ACT_F32))
 #define K_INLINE static inline __attribute__((always_inline))
 
-/* Threads worth waking for this many elements (a parallel region costs a few microseconds). */
-K_HD int k_threads(const k_call *c, int64_t elements) {
-    return elements > 65536 && c->nth > 1 ? c->nth : 1;
-}
-
 /* ---- bands ---- */
 
 /* One f32 step of a value v: hard K_STEP_HARD |v|, rms^2 K_STEP_RMS2 v^2. A store: k_store_hard, k_store_rms2. */

@@ -17,14 +17,21 @@ static void gather(const k_weight *w, int32_t nw, int64_t id, float *y, int64_t 
         for (int64_t i = 0; i < n; i++) y[i] = k_round_bf16(y[i]);
 }
 
-/* heads ids a token, each a row of width floats. */
-static void gather_all(const k_call *c, int32_t nw, int64_t heads) {
-    const k_weight *w = c->w[0];
-    int64_t n = c->T * heads, width = heads > 0 ? c->cols / heads : 0;
-    int work = n * width >= 4 * (int64_t)K_PAR_MIN;
-    (void)work;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int64_t i = 0; i < n; i++) gather(w, nw, c->in_i[0][i], c->out + i * width, width, c->lv->act);
+typedef struct {
+    int32_t shards;
+    int64_t width; /* of a row */
+} table;
+
+static void gather_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    const table *x = ctx;
+    for (int64_t i = lo; i < hi; i++)
+        gather(c->w[0], x->shards, c->in_i[0][i], c->out + i * x->width, x->width, c->lv->act);
+}
+
+/* heads ids a token. */
+static void gather_all(const k_call *c, int32_t shards, int64_t heads) {
+    table x = {shards, heads > 0 ? c->cols / heads : 0};
+    k_spread(c, c->T * heads, 0, c->T * c->cols, gather_rows, &x);
 }
 
 void embed_cpu(const k_call *c) {

@@ -108,23 +108,34 @@ static void by_chunks(const k_gdn_head *a, float *work) {
     k_gdn_rows_end(&x);
 }
 
+static void heads_by_chunks(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
+    for (int64_t h = lo; h < hi; h++) {
+        k_gdn_head a = k_gdn_head_of(c, (int32_t)h);
+        by_chunks(&a, k_slice(c));
+    }
+}
+
+static int64_t blocks_of(const k_dims *d) {
+    return (d->dv + K_GDN_BLOCK - 1) / K_GDN_BLOCK;
+}
+
+static void blocks_by_tokens(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    const int64_t dv = c->d->dv, blocks = blocks_of(c->d);
+    (void)ctx;
+    for (int64_t i = lo; i < hi; i++) {
+        k_gdn_head a = k_gdn_head_of(c, (int32_t)(i / blocks));
+        int64_t j = i % blocks * K_GDN_BLOCK;
+        k_gdn_seq(&a, j, dv - j < K_GDN_BLOCK ? dv - j : K_GDN_BLOCK, k_slice(c));
+    }
+}
+
 void gdn_core_cpu(const k_call *c) {
     const k_dims *d = c->d;
-    const int64_t blocks = (d->dv + K_GDN_BLOCK - 1) / K_GDN_BLOCK;
-    K_PAR_ONLY const int fork = c->nth > 1 && (int64_t)c->T * d->nv * d->dk * d->dv > K_PAR_MIN;
-    if (k_gdn_chunked(c)) {
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (fork)
-        for (int32_t h = 0; h < d->nv; h++) {
-            k_gdn_head a = k_gdn_head_of(c, h);
-            by_chunks(&a, k_slice(c));
-        }
-    } else {
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (fork)
-        for (int64_t i = 0; i < d->nv * blocks; i++) {
-            k_gdn_head a = k_gdn_head_of(c, (int32_t)(i / blocks));
-            int64_t j = i % blocks * K_GDN_BLOCK;
-            k_gdn_seq(&a, j, d->dv - j < K_GDN_BLOCK ? d->dv - j : K_GDN_BLOCK, k_slice(c));
-        }
-    }
+    const int64_t work = (int64_t)c->T * d->nv * d->dk * d->dv;
+    if (k_gdn_chunked(c))
+        k_spread(c, d->nv, 0, work, heads_by_chunks, NULL);
+    else
+        k_spread(c, d->nv * blocks_of(d), 0, work, blocks_by_tokens, NULL);
     c->st[0]->rows = (int64_t)d->nv * d->dk;
 }

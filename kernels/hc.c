@@ -1,6 +1,7 @@
 #include "kernels/hc.h"
 
 #include "kernels/elem.h"
+#include "kernels/par.h"
 
 /* Stream by stream over a row that stays in the nearest cache: plain vector loops whatever N is, and for each column
  * the chain of k_hc_mix1. */
@@ -14,12 +15,16 @@ K_INLINE void mix_row(const float *restrict m, const float *restrict xn, float *
     for (int64_t i = 0; i < D; i++) y[i] = k_rd(y[i] / (float)N, act);
 }
 
-void hc_mix_cpu(const k_call *c) {
+static void hc_mix_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t D = c->cols, W = c->in_cols[0];
     int32_t N = (int32_t)(W / D);
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T *W))
-    for (int64_t t = 0; t < c->T; t++)
+    for (int64_t t = lo; t < hi; t++)
         K_BY_ACT(c->lv->act, mix_row, c->in[0] + t * W, c->in[1] + t * W, c->out + t * D, D, N);
+}
+
+void hc_mix_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, c->T * c->in_cols[0], hc_mix_rows, NULL);
 }
 
 K_INLINE void add_stream(const float *restrict h, const float *restrict y, float inj, float *restrict out, int64_t D,
@@ -27,13 +32,17 @@ K_INLINE void add_stream(const float *restrict h, const float *restrict y, float
     for (int64_t i = 0; i < D; i++) out[i] = k_hc_add1(h[i], y[i], inj, act);
 }
 
-void hc_add_cpu(const k_call *c) {
+static void hc_add_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t W = c->cols, D = c->in_cols[1], N = c->in_cols[2];
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T *W))
-    for (int64_t t = 0; t < c->T; t++)
+    for (int64_t t = lo; t < hi; t++)
         for (int64_t s = 0; s < N; s++)
             K_BY_ACT(c->lv->act, add_stream, c->in[0] + t * W + s * D, c->in[1] + t * D, c->in[2][t * N + s],
                      c->out + t * W + s * D, D);
+}
+
+void hc_add_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, c->T * c->cols, hc_add_rows, NULL);
 }
 
 /* ---- bands ---- */

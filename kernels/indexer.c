@@ -26,23 +26,28 @@ static void pool(const k_call *c, const float *raw, int32_t first, float *y, flo
     k_rope_head(y, d->rot / 2, cs, act);
 }
 
-void idx_pool_cpu(const k_call *c) {
+static void pool_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     const int64_t id = c->d->id;
     const int32_t ratio = c->d->ratio;
-    k_state *raw = c->st[0];
-    memcpy(raw->f + c->pos0 * id, c->in[0], (size_t)(c->T * id) * sizeof(float));
-    raw->rows = c->pos0 + c->T;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (c->nth > 1 && c->T * id > K_PAR_MIN)
-    for (int32_t t = 0; t < c->T; t++) {
+    (void)ctx;
+    for (int64_t t = lo; t < hi; t++) {
         float *y = c->out + t * id;
-        int32_t pos = c->pos0 + t;
+        int32_t pos = c->pos0 + (int32_t)t;
         if (!k_completes(pos, ratio)) {
             memset(y, 0, (size_t)id * sizeof *y);
             continue;
         }
         int64_t b = pos / ratio;
-        pool(c, raw->f + b * ratio * id, (int32_t)b * ratio, y, k_slice(c));
+        pool(c, c->st[0]->f + b * ratio * id, (int32_t)b * ratio, y, k_slice(c));
     }
+}
+
+void idx_pool_cpu(const k_call *c) {
+    const int64_t id = c->d->id;
+    k_state *raw = c->st[0];
+    memcpy(raw->f + c->pos0 * id, c->in[0], (size_t)(c->T * id) * sizeof(float));
+    raw->rows = c->pos0 + c->T;
+    k_spread(c, c->T, 0, 2 * c->T * id, pool_rows, NULL);
 }
 
 /* The keys of the blocks that this tile completes, as they arrive: what changed them on the way is kept. */
@@ -61,13 +66,16 @@ static void store_pooled(const k_call *c) {
 /* A few hundred blocks make a step of the parallel loop: enough steps for one long decode row to be shared. */
 enum { STEP = 256 };
 
-void idx_score_cpu(const k_call *c) {
+static int64_t steps_of(const k_call *c) {
+    return (c->cols + STEP - 1) / STEP;
+}
+
+static void score_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     const k_dims *d = c->d;
-    const int64_t id = d->id, ih = d->ih, steps = (c->cols + STEP - 1) / STEP;
+    const int64_t id = d->id, ih = d->ih, steps = steps_of(c);
     const float root = sqrtf((float)d->id);
-    store_pooled(c);
-#pragma omp parallel for schedule(static, 1) num_threads(c->nth) if (c->nth > 1 && c->T * c->cols * ih * id > K_PAR_MIN)
-    for (int64_t i = 0; i < c->T * steps; i++) {
+    (void)ctx;
+    for (int64_t i = lo; i < hi; i++) {
         int64_t t = i / steps, b = i % steps * STEP, end = b + STEP < c->cols ? b + STEP : c->cols;
         int64_t nb = k_nblocks(c->pos0 + (int32_t)t, d->ratio);
         const float *q = c->in[0] + t * ih * id;
@@ -81,13 +89,22 @@ void idx_score_cpu(const k_call *c) {
     }
 }
 
-void idx_sel_cpu(const k_call *c) {
+void idx_score_cpu(const k_call *c) {
+    store_pooled(c);
+    k_spread(c, c->T * steps_of(c), 1, c->T * c->cols * c->d->ih * c->d->id, score_steps, NULL);
+}
+
+static void sel_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     const int64_t width = c->in_cols[0];
-#pragma omp parallel for schedule(static, 1) num_threads(c->nth) if (c->nth > 1 && c->T * width > K_PAR_MIN / 16)
-    for (int32_t t = 0; t < c->T; t++) {
-        int32_t nb = k_nblocks(c->pos0 + t, c->d->ratio), k = nb < c->d->nsel ? nb : c->d->nsel;
+    (void)ctx;
+    for (int64_t t = lo; t < hi; t++) {
+        int32_t nb = k_nblocks(c->pos0 + (int32_t)t, c->d->ratio), k = nb < c->d->nsel ? nb : c->d->nsel;
         int32_t *ids = c->out_i + t * c->cols;
         if (k) k_topk(c->in[0] + t * width, nb, k, c->lv->tie, ids, k_slice(c));
         for (int64_t i = k; i < c->cols; i++) ids[i] = -1;
     }
+}
+
+void idx_sel_cpu(const k_call *c) {
+    k_spread(c, c->T, 1, 16 * c->T * c->in_cols[0], sel_rows, NULL);
 }

@@ -20,16 +20,15 @@ static int64_t rows_at_once(const k_call *c) {
     return share < most ? share : most;
 }
 
+static void blocks(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    int64_t step = rows_at_once(c), r0 = lo * step, end = hi * step < c->cols ? hi * step : c->cols;
+    k_panel p = {.x = c->in[0], .K = c->in_cols[0], .n = c->T, .div = 1, .out = c->out, .O = c->cols};
+    (void)ctx;
+    k_panel_rows(&p, c->w[0], r0, end, k_slice(c), c->scratch_n);
+    finish(c, r0, end);
+}
+
 void matmul_cpu(const k_call *c) {
-    const k_weight *w = c->w[0];
-    int64_t K = c->in_cols[0], step = rows_at_once(c), n = (c->cols + step - 1) / step;
-    k_panel p = {.x = c->in[0], .K = K, .n = c->T, .div = 1, .out = c->out, .O = c->cols};
-    int work = (int64_t)c->T * K * c->cols >= 3 * (int64_t)K_PAR_MIN;
-    (void)work;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int64_t b = 0; b < n; b++) {
-        int64_t r0 = b * step, r1 = r0 + step < c->cols ? r0 + step : c->cols;
-        k_panel_rows(&p, w, r0, r1, k_slice(c), c->scratch_n);
-        finish(c, r0, r1);
-    }
+    int64_t step = rows_at_once(c);
+    k_spread(c, (c->cols + step - 1) / step, 0, c->T * c->in_cols[0] * c->cols, blocks, NULL);
 }

@@ -13,35 +13,35 @@ static float softmax_terms(const float *logit, int64_t E, float *e) {
     return k_lanes32_sum(e, E);
 }
 
-static int worth(const k_call *c, int64_t per_token) {
-    return c->T * per_token >= K_PAR_MIN;
-}
-
-void moe_ids_cpu(const k_call *c) {
+static void moe_ids_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t E = c->in_cols[0];
-    int work = worth(c, 16 * E);
-    (void)work;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int32_t t = 0; t < c->T; t++) {
+    for (int64_t t = lo; t < hi; t++) {
         float *p = k_slice(c), sum = softmax_terms(c->in[0] + t * E, E, p);
         for (int64_t i = 0; i < E; i++) p[i] = p[i] / sum;
         k_topk(p, (int32_t)E, (int32_t)c->cols, c->lv->tie, c->out_i + t * c->cols, p + E);
     }
 }
 
-void moe_weights_cpu(const k_call *c) {
+void moe_ids_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, K_PAR_EXP * c->T * c->in_cols[0], moe_ids_rows, NULL);
+}
+
+static void moe_weights_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t E = c->in_cols[0], K = c->cols;
     int32_t act = c->lv->act;
-    int work = worth(c, 16 * E);
-    (void)work;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int32_t t = 0; t < c->T; t++) {
+    for (int64_t t = lo; t < hi; t++) {
         const int32_t *id = c->in_i[1] + t * K;
         float *e = k_slice(c), *w = c->out + t * K, sum = softmax_terms(c->in[0] + t * E, E, e), kept = 0;
         for (int64_t k = 0; k < K; k++) w[k] = id[k] >= 0 && id[k] < E ? e[id[k]] / sum : NAN;
         for (int64_t k = 0; k < K; k++) kept += w[k];
         for (int64_t k = 0; k < K; k++) w[k] = k_rd(c->d->renorm ? w[k] / kept : w[k], act);
     }
+}
+
+void moe_weights_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, K_PAR_EXP * c->T * c->in_cols[0], moe_weights_rows, NULL);
 }
 
 typedef int32_t __attribute__((may_alias)) list_i32;
@@ -56,13 +56,11 @@ static void slot_order(const int32_t *ids, int64_t K, int32_t combine, list_i32 
     }
 }
 
-void moe_routed_cpu(const k_call *c) {
+static void moe_routed_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t K = c->in_cols[1], D = c->cols;
     int32_t act = c->lv->act, combine = c->lv->combine, each = combine == K_COMBINE_EXPERTS ? act : K_ACT_F32;
-    int work = worth(c, K * D);
-    (void)work;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int32_t t = 0; t < c->T; t++) {
+    for (int64_t t = lo; t < hi; t++) {
         const float *down = c->in[0] + t * K * D, *weight = c->in[1] + t * K;
         float *y = c->out + t * D;
         list_i32 *order = (list_i32 *)k_slice(c);
@@ -76,15 +74,21 @@ void moe_routed_cpu(const k_call *c) {
     }
 }
 
-void moe_out_cpu(const k_call *c) {
+void moe_routed_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, c->T * c->in_cols[0], moe_routed_rows, NULL);
+}
+
+static void moe_out_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t D = c->cols;
     int32_t act = c->lv->act;
-    int work = worth(c, D);
-    (void)work;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int32_t t = 0; t < c->T; t++) {
+    for (int64_t t = lo; t < hi; t++) {
         const float *routed = c->in[0] + t * D, *shared = c->in[1] + t * D;
         float g = k_rd(k_sigmoid(c->in[2][t]), act), *y = c->out + t * D;
         for (int64_t i = 0; i < D; i++) y[i] = k_rd(routed[i] + k_rd(g * shared[i], act), act);
     }
+}
+
+void moe_out_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, c->T * c->cols, moe_out_rows, NULL);
 }

@@ -58,6 +58,22 @@ static k_panel panel(const k_call *c) {
     return p;
 }
 
+/* What the threads share: a step is one block of rows of one expert. */
+typedef struct {
+    const groups *g;
+    k_panel p;
+    int64_t step; /* rows of a block */
+} job;
+
+/* An expert's row blocks go to different threads: experts differ in tokens, their rows do not. */
+static void expert_blocks(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    const job *j = ctx;
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t r0 = i / j->g->nused * j->step, r1 = r0 + j->step < j->p.O ? r0 + j->step : j->p.O;
+        expert_rows(c, j->g, j->g->used[i % j->g->nused], j->p, r0, r1);
+    }
+}
+
 void moe_expert_cpu(const k_call *c) {
     int64_t slots = (int64_t)c->T * c->in_cols[1];
     k_panel p = panel(c);
@@ -66,17 +82,10 @@ void moe_expert_cpu(const k_call *c) {
     for (int64_t s = 0; s < slots; s++)
         if (ids[s] < 0 || ids[s] >= c->nw[0])
             for (int64_t o = 0; o < p.O; o++) c->out[s * p.O + o] = NAN;
-    int64_t step = k_tile_rows(p.K), share = ((p.O + c->nth - 1) / c->nth + K_TILE_R - 1) / K_TILE_R * K_TILE_R;
-    if (share < step && share > 0) step = share;
-    int64_t blocks = (p.O + step - 1) / step;
-    int work = slots * p.K * p.O >= 3 * (int64_t)K_PAR_MIN;
-    (void)work;
-    /* an expert's row blocks go to different threads: experts differ in tokens, their rows do not */
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (work)
-    for (int64_t i = 0; i < blocks * g.nused; i++) {
-        int64_t r0 = i / g.nused * step, r1 = r0 + step < p.O ? r0 + step : p.O;
-        expert_rows(c, &g, g.used[i % g.nused], p, r0, r1);
-    }
+    job j = {&g, p, k_tile_rows(p.K)};
+    int64_t share = ((p.O + c->nth - 1) / c->nth + K_TILE_R - 1) / K_TILE_R * K_TILE_R;
+    if (share < j.step && share > 0) j.step = share;
+    k_spread(c, (p.O + j.step - 1) / j.step * g.nused, 0, slots * p.K * p.O, expert_blocks, &j);
 }
 
 void moe_expert_band(const k_call *c, k_band *add) {

@@ -1,6 +1,7 @@
 #include "kernels/norm.h"
 
 #include "kernels/elem.h"
+#include "kernels/par.h"
 #include "kernels/reduce.h"
 
 K_INLINE void rms_row(const float *restrict x, const float *restrict gamma, float r, float *restrict y, int64_t n,
@@ -12,27 +13,35 @@ static const float *rms_in(const k_call *c, int64_t t, int64_t g) {
     return c->in[0] + t * c->in_cols[0] + c->off + g * c->stride;
 }
 
-void rmsnorm_cpu(const k_call *c) {
+static void rmsnorm_groups(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t G = c->G, ng = c->cols / G;
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t k = 0; k < c->T * ng; k++) {
+    for (int64_t k = lo; k < hi; k++) {
         const float *x = rms_in(c, k / ng, k % ng), *gamma = c->par[0] + (c->per ? k % ng * G : 0);
         float r = k_rms_r(k_lanes32_dot(x, x, G), G, c->d->eps);
         K_BY_ACT(c->lv->act, rms_row, x, gamma, r, c->out + k * G, G);
     }
 }
 
+void rmsnorm_cpu(const k_call *c) {
+    k_spread(c, c->T * (c->cols / c->G), 0, 2 * c->T * c->cols, rmsnorm_groups, NULL);
+}
+
 static void l2_row(const float *restrict x, float r, float *restrict y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] = x[i] * r;
 }
 
-void l2norm_cpu(const k_call *c) {
+static void l2norm_groups(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t G = c->G, ng = c->cols / G;
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t k = 0; k < c->T * ng; k++) {
+    for (int64_t k = lo; k < hi; k++) {
         const float *x = c->in[0] + k / ng * c->in_cols[0] + c->off + k % ng * G;
         l2_row(x, k_l2_r(k_lanes32_dot(x, x, G)), c->out + k * G, G);
     }
+}
+
+void l2norm_cpu(const k_call *c) {
+    k_spread(c, c->T * (c->cols / c->G), 0, 2 * c->T * c->cols, l2norm_groups, NULL);
 }
 
 K_INLINE void gdn_row(const float *restrict o, const float *restrict gamma, const float *restrict z, float r,
@@ -40,10 +49,10 @@ K_INLINE void gdn_row(const float *restrict o, const float *restrict gamma, cons
     for (int64_t i = 0; i < n; i++) y[i] = k_gdn_norm1(o[i], r, gamma[i], z[i], silu, act);
 }
 
-void gdn_norm_cpu(const k_call *c) {
-    int64_t G = c->G, ng = c->cols / G;
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t k = 0; k < c->T * ng; k++) {
+static void gdn_norm_groups(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    int64_t G = c->G;
+    (void)ctx;
+    for (int64_t k = lo; k < hi; k++) {
         const float *o = c->in[0] + k * G, *z = c->in[1] + k * G;
         float r = k_rms_r(k_lanes32_dot(o, o, G), G, c->d->eps);
         if (c->d->gate_silu)
@@ -51,6 +60,10 @@ void gdn_norm_cpu(const k_call *c) {
         else
             K_BY_ACT(c->lv->act, gdn_row, o, c->par[0], z, r, c->out + k * G, G, 0);
     }
+}
+
+void gdn_norm_cpu(const k_call *c) {
+    k_spread(c, c->T * (c->cols / c->G), 0, K_PAR_EXP * c->T * c->cols, gdn_norm_groups, NULL);
 }
 
 /* ---- bands ---- */

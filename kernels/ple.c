@@ -1,6 +1,7 @@
 #include "kernels/ple.h"
 
 #include "kernels/elem.h"
+#include "kernels/par.h"
 #include "kernels/reduce.h"
 
 /* ---- row ids ---- */
@@ -26,12 +27,16 @@ K_INLINE float gate_sum(const float *restrict k, const float *restrict q, int64_
     return k_lanes32_fold(acc);
 }
 
-void ple_gate_cpu(const k_call *c) {
+static void ple_gate_groups(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t N = c->cols, D = c->in_cols[0] / N;
     int32_t act = c->lv->act;
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T *N *D))
-    for (int64_t k = 0; k < c->T * N; k++)
+    for (int64_t k = lo; k < hi; k++)
         c->out[k] = k_ple_gate1(K_BY_ACT(act, gate_sum, c->in[0] + k * D, c->in[1] + k * D, D), D, act);
+}
+
+void ple_gate_cpu(const k_call *c) {
+    k_spread(c, c->T * c->cols, 0, c->T * c->in_cols[0], ple_gate_groups, NULL);
 }
 
 /* ---- gated value ---- */
@@ -40,11 +45,15 @@ K_INLINE void mul_stream(float g, const float *restrict v, float *restrict y, in
     for (int64_t i = 0; i < n; i++) y[i] = k_rd(g * v[i], act);
 }
 
-void ple_mul_cpu(const k_call *c) {
+static void ple_mul_groups(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     int64_t N = c->in_cols[0], D = c->in_cols[1];
-#pragma omp parallel for schedule(static) num_threads(k_threads(c, c->T * c->cols))
-    for (int64_t k = 0; k < c->T * N; k++)
+    for (int64_t k = lo; k < hi; k++)
         K_BY_ACT(c->lv->act, mul_stream, c->in[0][k], c->in[1] + k / N * D, c->out + k * D, D);
+}
+
+void ple_mul_cpu(const k_call *c) {
+    k_spread(c, c->T * c->in_cols[0], 0, c->T * c->cols, ple_mul_groups, NULL);
 }
 
 void ple_mul_band(const k_call *c, k_band *add) {

@@ -3,16 +3,20 @@
 #include "kernels/band.h"
 #include "kernels/par.h"
 
-void rope_cpu(const k_call *c) {
+static void rope_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    (void)ctx;
     const int32_t half = c->d->rot / 2, act = c->lv->act;
     const int64_t cols = c->cols;
-#pragma omp parallel for schedule(static) num_threads(c->nth) if (c->nth > 1 && c->T * cols > K_PAR_MIN)
-    for (int32_t t = 0; t < c->T; t++) {
+    for (int64_t t = lo; t < hi; t++) {
         float *cs = k_slice(c), *y = c->out + t * cols;
         memcpy(y, c->in[0] + t * cols, (size_t)cols * sizeof *y);
-        k_rope_angles(c->par[0], half, c->pos0 + t, c->lv, cs); /* once a row: every head shares them */
+        k_rope_angles(c->par[0], half, c->pos0 + (int32_t)t, c->lv, cs); /* once a row: every head shares them */
         for (int64_t h = 0; h + c->G <= cols; h += c->G) k_rope_head(y + h, half, cs, act);
     }
+}
+
+void rope_cpu(const k_call *c) {
+    k_spread(c, c->T, 0, 4 * c->T * c->cols, rope_rows, NULL);
 }
 
 /* Three roundings a rotated element (table, products, sum), as in idx_pool; angles count as given, but for frequencies

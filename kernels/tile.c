@@ -5,7 +5,9 @@
 #include "kernels/quant.h"
 #include "kernels/reduce.h"
 
-enum { CHUNK = 512, THIN = 1024 }; /* elements of k at a time: a chunk of all streams stays in the first-level cache */
+/* Elements of k at a time, so that a chunk of all streams stays in the first-level cache; rows of a thin chunk lie a few
+ * cache lines off the power of two, or they would evict each other. */
+enum { CHUNK = 512, THIN = 1024, THIN_LD = THIN + 16 };
 
 void k_tile_acc_plain(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc) {
     for (int r = 0; r < R; r++)
@@ -109,29 +111,68 @@ static int direct(const k_weight *w) {
     return w->type == K_T_F32 && (uintptr_t)w->data % sizeof(float) == 0 && w->row_bytes % sizeof(float) == 0;
 }
 
-/* Row r times C columns from j on, decoding chunk by chunk. */
-static void thin(const k_panel *p, const k_weight *w, int64_t r, int32_t j, int C) {
+/* How rows are decoded for few columns: chunk by chunk of THIN elements, K_TILE_R rows together. */
+typedef struct {
+    const k_quant *q;
+    const uint8_t *row; /* row 0 */
+    size_t row_bytes;
+    size_t chunk;  /* bytes of THIN elements */
+    int64_t tail;  /* blocks of what a row has left behind whole chunks */
+    int32_t whole; /* rows are shorter than a chunk and lie one behind the other: decoded in one go */
+    int32_t raw;   /* read where they lie */
+} reader;
+
+static reader reader_of(const k_weight *w, int64_t K) {
     const k_quant *q = k_quant_get(w->type);
-    const uint8_t *row = (const uint8_t *)w->data + (size_t)r * w->row_bytes;
-    int raw = direct(w);
-    float buf[THIN], acc[32 * K_TILE_C];
+    reader d = {.q = q, .row = w->data, .row_bytes = w->row_bytes, .raw = direct(w)};
+    d.chunk = (size_t)(THIN / q->elems) * (size_t)q->bytes;
+    d.tail = K % THIN / q->elems;
+    d.whole = K < THIN && (size_t)d.tail * (size_t)q->bytes == w->row_bytes;
+    return d;
+}
+
+/* Elements k .. k+n-1 of rows r .. r+R-1; *ld from one to the next. buf: K_TILE_R * THIN_LD. */
+static const float *read_rows(const reader *d, int64_t r, int R, int64_t k, int64_t n, float *buf, int64_t *ld) {
+    const uint8_t *at = d->row + (size_t)r * d->row_bytes;
+    if (d->raw) {
+        *ld = (int64_t)(d->row_bytes / sizeof(float));
+        return (const float *)(const void *)at + k;
+    }
+    if (d->whole) {
+        *ld = n;
+        d->q->decode(at, buf, R * d->tail);
+        return buf;
+    }
+    *ld = THIN_LD;
+    for (int i = 0; i < R; i++)
+        d->q->decode(at + (size_t)i * d->row_bytes + (size_t)(k / THIN) * d->chunk, buf + i * THIN_LD,
+                     n == THIN ? THIN / d->q->elems : d->tail);
+    return buf;
+}
+
+/* Rows r .. r+R-1 times C columns from j on. */
+static void thin(const k_panel *p, const reader *d, int64_t r, int R, int32_t j, int C) {
+    float buf[K_TILE_R * THIN_LD], acc[32 * K_TILE_R * K_TILE_C];
     const float *x[K_TILE_C];
     float *y[K_TILE_C];
+    int64_t ld;
     columns(p, j, C, x, y);
-    memset(acc, 0, (size_t)C * 32 * sizeof(float));
+    memset(acc, 0, (size_t)(R * C) * 32 * sizeof(float));
     for (int64_t k = 0; k < p->K; k += THIN) {
         int64_t n = p->K - k < THIN ? p->K - k : THIN;
-        const float *v = raw ? (const float *)(const void *)row + k : buf;
-        if (!raw) q->decode(row + k / q->elems * q->bytes, buf, n / q->elems);
-        accumulate(v, 0, 1, x, C, n, acc);
+        const float *v = read_rows(d, r, R, k, n, buf, &ld);
+        accumulate(v, ld, R, x, C, n, acc);
         for (int c = 0; c < C; c++) x[c] += n;
     }
-    for (int c = 0; c < C; c++) y[c][r] = fold(acc + 32 * c);
+    for (int o = 0; o < R * C; o++) y[o % C][r + o / C] = fold(acc + 32 * o);
 }
 
 static void thin_rows(const k_panel *p, const k_weight *w, int64_t r0, int64_t r1) {
-    for (int64_t r = r0; r < r1; r++)
-        for (int32_t j = 0; j < p->n; j += K_TILE_C) thin(p, w, r, j, p->n - j < K_TILE_C ? p->n - j : K_TILE_C);
+    const reader d = reader_of(w, p->K);
+    for (int64_t r = r0; r < r1; r += K_TILE_R) {
+        int R = r1 - r < K_TILE_R ? (int)(r1 - r) : K_TILE_R;
+        for (int32_t j = 0; j < p->n; j += K_TILE_C) thin(p, &d, r, R, j, p->n - j < K_TILE_C ? p->n - j : K_TILE_C);
+    }
 }
 
 /* What a block of decoded rows brings: row r0 + i at v + i * ld, and one set of accumulators for each register block.
