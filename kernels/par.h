@@ -8,8 +8,8 @@
 
 #include "kernels/k.h"
 
-/* Below this many multiply-adds (an eighth of a nanosecond each) waking threads, 2 to 4 microseconds, costs more than it
- * saves. */
+/* Below this many multiply-adds (an eighth of a nanosecond each) waking threads, 2 to 4 microseconds, costs more than
+ * it saves. */
 enum { K_PAR_MIN = 1 << 17 };
 
 /* What one transcendental counts in multiply-adds. */

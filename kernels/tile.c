@@ -5,11 +5,13 @@
 #include "kernels/quant.h"
 #include "kernels/reduce.h"
 
-/* Elements of k at a time, so that a chunk of all streams stays in the first-level cache; rows of a thin chunk lie a few
- * cache lines off the power of two, or they would evict each other. */
+/* Elements of k at a time, so that a chunk of all streams stays in the first-level cache; rows of a thin chunk lie a
+ * few cache lines off the power of two, or they would evict each other. */
 enum { CHUNK = 512, THIN = 1024, THIN_LD = THIN + 16 };
 
-void k_tile_acc_plain(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc) {
+void k_tile_acc_plain(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, int fresh,
+                      float *acc) {
+    if (fresh) memset(acc, 0, (size_t)(R * C) * 32 * sizeof *acc);
     for (int r = 0; r < R; r++)
         for (int c = 0; c < C; c++) {
             const float *wr = w + r * ldw, *xc = x[c];
@@ -26,11 +28,13 @@ void k_tile_acc_plain(const float *w, int64_t ldw, int R, const float *const *x,
 
 /* R x C outputs, G of the four lane groups in one pass over k: R * C * G <= 12 accumulators stay in registers. */
 static inline __attribute__((always_inline)) void acc_block(const int R, const int C, const int G, const float *w,
-                                                            int64_t ldw, const float *const *x, int64_t n, float *acc) {
+                                                            int64_t ldw, const float *const *x, int64_t n, int fresh,
+                                                            float *acc) {
     for (int g0 = 0; g0 < 4; g0 += G) {
         __m256 a[12];
         for (int o = 0; o < R * C; o++)
-            for (int g = 0; g < G; g++) a[o * G + g] = _mm256_loadu_ps(acc + 32 * o + 8 * (g0 + g));
+            for (int g = 0; g < G; g++)
+                a[o * G + g] = fresh ? _mm256_setzero_ps() : _mm256_loadu_ps(acc + 32 * o + 8 * (g0 + g));
         for (int64_t i = 8 * g0; i < n; i += 32)
             for (int g = 0; g < G; g++) {
                 __m256 xv[3];
@@ -46,20 +50,20 @@ static inline __attribute__((always_inline)) void acc_block(const int R, const i
     }
 }
 
-void k_tile_acc(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc) {
+void k_tile_acc(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, int fresh, float *acc) {
     switch (4 * R + C) {
-    case 4 * 1 + 1: acc_block(1, 1, 4, w, ldw, x, n, acc); break;
-    case 4 * 1 + 2: acc_block(1, 2, 4, w, ldw, x, n, acc); break;
-    case 4 * 1 + 3: acc_block(1, 3, 4, w, ldw, x, n, acc); break;
-    case 4 * 2 + 1: acc_block(2, 1, 4, w, ldw, x, n, acc); break;
-    case 4 * 2 + 2: acc_block(2, 2, 2, w, ldw, x, n, acc); break;
-    case 4 * 2 + 3: acc_block(2, 3, 2, w, ldw, x, n, acc); break;
-    case 4 * 3 + 1: acc_block(3, 1, 4, w, ldw, x, n, acc); break;
-    case 4 * 3 + 2: acc_block(3, 2, 2, w, ldw, x, n, acc); break;
-    case 4 * 3 + 3: acc_block(3, 3, 1, w, ldw, x, n, acc); break;
-    case 4 * 4 + 1: acc_block(4, 1, 2, w, ldw, x, n, acc); break;
-    case 4 * 4 + 2: acc_block(4, 2, 1, w, ldw, x, n, acc); break;
-    case 4 * 4 + 3: acc_block(4, 3, 1, w, ldw, x, n, acc); break;
+    case 4 * 1 + 1: acc_block(1, 1, 4, w, ldw, x, n, fresh, acc); break;
+    case 4 * 1 + 2: acc_block(1, 2, 4, w, ldw, x, n, fresh, acc); break;
+    case 4 * 1 + 3: acc_block(1, 3, 4, w, ldw, x, n, fresh, acc); break;
+    case 4 * 2 + 1: acc_block(2, 1, 4, w, ldw, x, n, fresh, acc); break;
+    case 4 * 2 + 2: acc_block(2, 2, 2, w, ldw, x, n, fresh, acc); break;
+    case 4 * 2 + 3: acc_block(2, 3, 2, w, ldw, x, n, fresh, acc); break;
+    case 4 * 3 + 1: acc_block(3, 1, 4, w, ldw, x, n, fresh, acc); break;
+    case 4 * 3 + 2: acc_block(3, 2, 2, w, ldw, x, n, fresh, acc); break;
+    case 4 * 3 + 3: acc_block(3, 3, 1, w, ldw, x, n, fresh, acc); break;
+    case 4 * 4 + 1: acc_block(4, 1, 2, w, ldw, x, n, fresh, acc); break;
+    case 4 * 4 + 2: acc_block(4, 2, 1, w, ldw, x, n, fresh, acc); break;
+    case 4 * 4 + 3: acc_block(4, 3, 1, w, ldw, x, n, fresh, acc); break;
     }
 }
 
@@ -73,8 +77,8 @@ static float fold(const float *v) {
     return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
 }
 #else
-void k_tile_acc(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc) {
-    k_tile_acc_plain(w, ldw, R, x, C, n, acc);
+void k_tile_acc(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, int fresh, float *acc) {
+    k_tile_acc_plain(w, ldw, R, x, C, n, fresh, acc);
 }
 
 static float fold(float *v) {
@@ -83,9 +87,13 @@ static float fold(float *v) {
 #endif
 
 /* n elements, the last of their rows unless n is a multiple of 32: lanes without an element stay as they are. */
-static void accumulate(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc) {
+static void accumulate(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, int fresh,
+                       float *acc) {
     int64_t full = n / 32 * 32;
-    if (full) k_tile_acc(w, ldw, R, x, C, full, acc);
+    if (full)
+        k_tile_acc(w, ldw, R, x, C, full, fresh, acc);
+    else if (fresh)
+        memset(acc, 0, (size_t)(R * C) * 32 * sizeof *acc);
     if (full == n) return;
     for (int o = 0; o < R * C; o++) {
         const float *wr = w + o / C * ldw, *xc = x[o % C];
@@ -157,11 +165,11 @@ static void thin(const k_panel *p, const reader *d, int64_t r, int R, int32_t j,
     float *y[K_TILE_C];
     int64_t ld;
     columns(p, j, C, x, y);
-    memset(acc, 0, (size_t)(R * C) * 32 * sizeof(float));
+    if (p->K == 0) memset(acc, 0, sizeof acc);
     for (int64_t k = 0; k < p->K; k += THIN) {
         int64_t n = p->K - k < THIN ? p->K - k : THIN;
         const float *v = read_rows(d, r, R, k, n, buf, &ld);
-        accumulate(v, ld, R, x, C, n, acc);
+        accumulate(v, ld, R, x, C, n, k == 0, acc);
         for (int c = 0; c < C; c++) x[c] += n;
     }
     for (int o = 0; o < R * C; o++) y[o % C][r + o / C] = fold(acc + 32 * o);
@@ -190,7 +198,7 @@ static void fat(const k_panel *p, const block *b, int32_t j, int32_t n) {
     const float *x[K_TILE_C];
     float *y[K_TILE_C];
     int64_t tiles = (b->rows + K_TILE_R - 1) / K_TILE_R;
-    memset(b->acc, 0, (size_t)(tiles * ((n + K_TILE_C - 1) / K_TILE_C)) * SET * sizeof(float));
+    if (p->K == 0) memset(b->acc, 0, (size_t)(tiles * ((n + K_TILE_C - 1) / K_TILE_C)) * SET * sizeof(float));
     for (int64_t k = 0; k < p->K; k += CHUNK) {
         int64_t len = p->K - k < CHUNK ? p->K - k : CHUNK;
         float *acc = b->acc;
@@ -200,7 +208,7 @@ static void fat(const k_panel *p, const block *b, int32_t j, int32_t n) {
             for (int i = 0; i < C; i++) x[i] += k;
             for (int64_t r = 0; r < b->rows; r += K_TILE_R, acc += SET) {
                 int R = b->rows - r < K_TILE_R ? (int)(b->rows - r) : K_TILE_R;
-                accumulate(b->v + r * b->ld + k, b->ld, R, x, C, len, acc);
+                accumulate(b->v + r * b->ld + k, b->ld, R, x, C, len, k == 0, acc);
             }
         }
     }

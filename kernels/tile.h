@@ -60,9 +60,11 @@ typedef struct {
 void k_panel_rows(const k_panel *p, const k_weight *w, int64_t r0, int64_t r1, float *scratch, int64_t scratch_n);
 
 /* acc[(r * C + c) * 32 + l] += w_r[i] * x_c[i] for i = l mod 32 in ascending i < n (n a multiple of 32), R <= 4, C
- * <= 3. The second is its statement in plain C, which the first must match by bits. */
-void k_tile_acc(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc);
-void k_tile_acc_plain(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, float *acc);
+ * <= 3; fresh: from +0, whatever acc held. The second is its statement in plain C, which the first must match by
+ * bits. */
+void k_tile_acc(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, int fresh, float *acc);
+void k_tile_acc_plain(const float *w, int64_t ldw, int R, const float *const *x, int C, int64_t n, int fresh,
+                      float *acc);
 
 /* Sum of (w_r[i] x_j[i])^2 over all rows r and columns j of a panel and k0 <= i < k1 (multiples of 256, or the end),
  * for the bands: through the column energies sum_r w_r[i]^2, so that it costs one decoding. In f64. */

@@ -52,12 +52,12 @@ void q4x_content_free(q4x_content *c) {
 }
 
 void q4x_content_tap(q4x_content *c, const char *name, const q4x_tap *t) {
+    int32_t which[2] = {t->forward, t->dtype};
+    int64_t shape[2] = {t->rows, t->cols};
     add(c, "T", 1);
     add_text(c, name, strlen(name));
-    add_i32(c, t->forward);
-    add_i32(c, t->dtype);
-    add_i64(c, t->rows);
-    add_i64(c, t->cols);
+    add(c, which, sizeof which);
+    add(c, shape, sizeof shape);
     add(c, t->bits.b, sizeof t->bits.b);
 }
 

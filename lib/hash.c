@@ -47,18 +47,25 @@ static uint16_t get16(const uint8_t *p) {
     return v;
 }
 
-/* 1 when the leaf holds a NaN. Written as reductions without a branch: nearly every leaf has none. */
-static int has_nan(q4x_bits_kind kind, const uint8_t *p, size_t n) {
-    uint32_t bad = 0;
+enum { FINITE, INFINITE, A_NAN };
+
+/* What the leaf holds at worst. Written as reductions without a branch: nearly every leaf is finite. */
+static int worst(q4x_bits_kind kind, const uint8_t *p, size_t n) {
+    int32_t most = 0, inf = kind == Q4X_BITS_F32 ? 0x7f800000 : kind == Q4X_BITS_BF16 ? 0x7f80 : 0x7c00;
     if (kind == Q4X_BITS_F32) {
-        for (size_t i = 0; i < n / 4; i++) bad |= (uint32_t)((int32_t)(get32(p + 4 * i) & 0x7fffffffu) > 0x7f800000);
+        for (size_t i = 0; i < n / 4; i++) {
+            int32_t a = (int32_t)(get32(p + 4 * i) & 0x7fffffffu);
+            most = a > most ? a : most;
+        }
     } else if (kind != Q4X_BITS_RAW) {
-        int16_t inf = kind == Q4X_BITS_BF16 ? 0x7f80 : 0x7c00;
-        uint16_t any = 0;
-        for (size_t i = 0; i < n / 2; i++) any |= (uint16_t)((int16_t)(get16(p + 2 * i) & 0x7fff) > inf);
-        bad = any;
+        int16_t m = 0;
+        for (size_t i = 0; i < n / 2; i++) {
+            int16_t a = (int16_t)(get16(p + 2 * i) & 0x7fff);
+            m = a > m ? a : m;
+        }
+        most = m;
     }
-    return bad != 0;
+    return most < inf ? FINITE : most > inf ? A_NAN : INFINITE;
 }
 
 /* Every NaN becomes the quiet NaN of its dtype, sign and payload dropped. dst may be src. */
@@ -74,27 +81,43 @@ static void canonical(q4x_bits_kind kind, uint8_t *dst, const uint8_t *src, size
         if ((get16(dst + 2 * i) & 0x7fff) > inf) memcpy(dst + 2 * i, &quiet, 2);
 }
 
-/* One leaf: its digest joins the top. tmp (LEAF bytes, may be p itself) is used only when the leaf holds a NaN.
- * A leaf is a whole number of elements unless the tensor ends inside one; such a rest is hashed as it is. */
-static void leaf(XXH3_state_t *top, q4x_bits_kind kind, const uint8_t *p, size_t n, uint8_t *tmp) {
-    if (has_nan(kind, p, n)) {
+/* The digest of one leaf; 1 when it holds what is not finite. tmp (LEAF bytes, may be p itself) is used only when that
+ * is a NaN. A leaf is a whole number of elements unless the tensor ends inside one; such a rest is hashed as it is. */
+static int digest_leaf(uint8_t digest[16], q4x_bits_kind kind, const uint8_t *p, size_t n, uint8_t *tmp) {
+    int bad = worst(kind, p, n);
+    if (bad == A_NAN) {
         canonical(kind, tmp, p, n);
         p = tmp;
     }
+    XXH128_canonical_t d;
+    XXH128_canonicalFromHash(&d, XXH3_128bits(p, n));
+    memcpy(digest, d.digest, sizeof d.digest);
+    return bad != FINITE;
+}
+
+static void leaf(XXH3_state_t *top, q4x_bits_kind kind, const uint8_t *p, size_t n, uint8_t *tmp) {
+    uint8_t digest[16];
+    digest_leaf(digest, kind, p, n, tmp);
+    XXH3_128bits_update(top, digest, sizeof digest);
+}
+
+static void put_le64(uint8_t le[8], uint64_t v) {
+    for (int i = 0; i < 8; i++) le[i] = (uint8_t)(v >> (8 * i));
+}
+
+static q4x_hash canonical_hash(XXH128_hash_t x) {
     XXH128_canonical_t digest;
-    XXH128_canonicalFromHash(&digest, XXH3_128bits(p, n));
-    XXH3_128bits_update(top, &digest, sizeof digest);
+    q4x_hash h;
+    XXH128_canonicalFromHash(&digest, x);
+    memcpy(h.b, digest.digest, sizeof h.b);
+    return h;
 }
 
 static q4x_hash finish(XXH3_state_t *top, uint64_t bytes) {
     uint8_t le[8];
-    for (int i = 0; i < 8; i++) le[i] = (uint8_t)(bytes >> (8 * i));
+    put_le64(le, bytes);
     XXH3_128bits_update(top, le, sizeof le);
-    XXH128_canonical_t digest;
-    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(top));
-    q4x_hash h;
-    memcpy(h.b, digest.digest, sizeof h.b);
-    return h;
+    return canonical_hash(XXH3_128bits_digest(top));
 }
 
 int q4x_bits_add(q4x_bits *b, const void *data, size_t bytes) {
@@ -122,13 +145,50 @@ q4x_hash q4x_bits_end(q4x_bits *b) {
     return finish(&b->top, b->bytes);
 }
 
-q4x_hash q4x_bits_of(q4x_bits_kind kind, const void *data, size_t bytes) {
-    XXH3_state_t top;
+/* Leaves at a time: their digests and the length fit a page's worth of stack. */
+enum { BATCH = 256, SHARE = 1 << 16 /* bytes worth waking a thread for */ };
+
+/* Leaf i of these bytes. */
+static int digest_one(uint8_t *digest, q4x_bits_kind kind, const uint8_t *p, size_t bytes, size_t i) {
     uint8_t tmp[LEAF];
+    size_t at = i * LEAF;
+    return digest_leaf(digest + 16 * i, kind, p + at, bytes - at < LEAF ? bytes - at : LEAF, tmp);
+}
+
+static int digest_leaves(uint8_t *digest, q4x_bits_kind kind, const uint8_t *p, size_t bytes, size_t n, int threads) {
+    int bad = 0;
+    if (threads < 2 || bytes < 2 * (size_t)SHARE) { /* a team of one costs a microsecond too */
+        for (size_t i = 0; i < n; i++) bad |= digest_one(digest, kind, p, bytes, i);
+        return bad;
+    }
+#pragma omp parallel for schedule(static) num_threads(threads) reduction(| : bad)
+    for (size_t i = 0; i < n; i++) bad |= digest_one(digest, kind, p, bytes, i);
+    return bad;
+}
+
+q4x_hash q4x_bits_shared(q4x_bits_kind kind, const void *data, size_t bytes, int threads, int *ret_nonfinite) {
+    uint8_t digest[16 * BATCH + 8];
     const uint8_t *p = data;
+    size_t n = (bytes + LEAF - 1) / LEAF;
+    if (n <= BATCH) { /* one call for the top */
+        *ret_nonfinite = digest_leaves(digest, kind, p, bytes, n, threads);
+        put_le64(digest + 16 * n, bytes);
+        return canonical_hash(XXH3_128bits(digest, 16 * n + 8));
+    }
+    XXH3_state_t top;
     XXH3_128bits_reset(&top);
-    for (size_t at = 0; at < bytes; at += LEAF) leaf(&top, kind, p + at, bytes - at < LEAF ? bytes - at : LEAF, tmp);
+    *ret_nonfinite = 0;
+    for (size_t i = 0; i < n; i += BATCH) {
+        size_t m = n - i < BATCH ? n - i : BATCH, rest = bytes - i * LEAF;
+        *ret_nonfinite |= digest_leaves(digest, kind, p + i * LEAF, rest < m * LEAF ? rest : m * LEAF, m, threads);
+        XXH3_128bits_update(&top, digest, 16 * m);
+    }
     return finish(&top, bytes);
+}
+
+q4x_hash q4x_bits_of(q4x_bits_kind kind, const void *data, size_t bytes) {
+    int nonfinite;
+    return q4x_bits_shared(kind, data, bytes, 1, &nonfinite);
 }
 
 q4x_hash q4x_xxh128(const void *data, size_t bytes) {

@@ -21,8 +21,11 @@ void q4x_bits_begin(q4x_bits *b, q4x_bits_kind kind);          /* reusable */
 int q4x_bits_add(q4x_bits *b, const void *data, size_t bytes); /* 0, or Q4X_E_NOMEM */
 q4x_hash q4x_bits_end(q4x_bits *b);
 
-/* One-shot form of the above; cannot fail for lack of memory (digests are hashed as they come). */
+/* One-shot form of the above; cannot fail for lack of memory (digests are hashed as they come). The second shares the
+ * leaves of a large tensor among up to `threads` (the same hash), and says whether a value is not finite: it looked at
+ * them all anyway. RAW has no such values. */
 q4x_hash q4x_bits_of(q4x_bits_kind kind, const void *data, size_t bytes);
+q4x_hash q4x_bits_shared(q4x_bits_kind kind, const void *data, size_t bytes, int threads, int *ret_nonfinite);
 
 /* Plain XXH3-128 and XXH3-64, for checksums and identity. */
 q4x_hash q4x_xxh128(const void *data, size_t bytes);

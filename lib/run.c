@@ -309,7 +309,7 @@ static void make_call(const q4x_run *r, int32_t i, k_call *c, const int32_t *ids
 /* Run node i on the tile described by base, plant, tell the hook. */
 static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, int all_logits, q4x_err *err) {
     k_call c = *base;
-    q4x_node_event ev = {i, c.t0, c.T, c.Tcall, 0, NULL, &c};
+    q4x_node_event ev = {i, c.t0, c.T, c.Tcall, 0, NULL, &c, 0};
     if (i == r->plan->logits) {
         if (!all_logits && c.t0 + c.T < c.Tcall) return 0; /* the last row alone is asked for */
         make_call(r, i, &c, ids, all_logits ? 0 : c.T - 1);
@@ -327,7 +327,10 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
     ev.cols = c.cols;
     ev.data = c.out;
-    if (r->plant && r->plant[i]) q4x_plant(r->plant[i], &ev);
+    if (r->plant && r->plant[i]) {
+        q4x_plant(r->plant[i], &ev);
+        ev.planted = 1;
+    }
     return r->fn ? r->fn(r->fn_ctx, &ev, err) : 0;
 }
 

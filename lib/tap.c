@@ -27,6 +27,13 @@ static int measured(const q4x_tapset *t, int32_t node, int is_ids) {
     return t->tap[node].want && !is_ids && t->o.mode != Q4X_MODE_HASH;
 }
 
+/* 1 when the event shows again what stat still holds: an alias right behind its source, and no plant in between. */
+static int seen_already(const q4x_tapset *t, const q4x_node_event *ev) {
+    if (ev->node >= t->nplan || ev->planted || ev->nrows != ev->total || t->held < 0) return 0;
+    const q4x_node *n = &q4x_run_plan(t->run)->node[ev->node];
+    return n->op == K_OP_alias && n->in[0] == t->held && measured(t, ev->node, n->is_ids);
+}
+
 static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_tap *rec = &tn->rec;
@@ -41,7 +48,7 @@ static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *e
     tn->hard2 = tn->rms2 = 0;
     if (!whole && !tn->bits && !(tn->bits = q4x_bits_new())) goto nomem;
     if (!whole) q4x_bits_begin(tn->bits, is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
-    if (measured(t, ev->node, is_ids)) {
+    if (measured(t, ev->node, is_ids) && !seen_already(t, ev)) {
         if (!whole && !tn->stat && !(tn->stat = q4x_tapstat_new())) goto nomem;
         int64_t row0, nrows;
         kept_rows(&t->o, ev->total, &row0, &nrows);
@@ -88,20 +95,31 @@ static void count_nonfinite(q4x_stats *s, const float *x, int64_t n) {
     s->ninf += ninf;
 }
 
-/* Take in one tile. */
-static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+/* Bits, and what is measured, of one tile. */
+static int measure(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
     q4x_tap_node *tn = &t->tap[ev->node];
-    const int whole = ev->nrows == ev->total;
+    const int whole = ev->nrows == ev->total, threads = q4x_run_threads(t->run);
     const size_t bytes = (size_t)ev->nrows * (size_t)ev->cols * 4;
-    int rc;
+    int rc, dirty = 1;
     if (whole)
-        tn->rec.bits = q4x_bits_of(is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, ev->data, bytes);
+        tn->rec.bits = q4x_bits_shared(is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, ev->data, bytes, threads, &dirty);
     else if ((rc = q4x_bits_add(tn->bits, ev->data, bytes)))
         return q4x_fail(err, rc, "taps: out of memory");
     if (measured(t, ev->node, is_ids))
-        q4x_tapstat_rows(whole ? t->stat : tn->stat, ev->data, ev->nrows);
-    else if (!is_ids)
+        q4x_tapstat_rows(whole ? t->stat : tn->stat, ev->data, ev->nrows, threads);
+    else if (!is_ids && dirty)
         count_nonfinite(&tn->rec.stats, ev->data, ev->nrows * ev->cols);
+    return 0;
+}
+
+/* Take in one tile. */
+static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+    q4x_tap_node *tn = &t->tap[ev->node];
+    int rc;
+    if (seen_already(t, ev))
+        tn->rec.bits = t->tap[t->held].rec.bits;
+    else if ((rc = measure(t, ev, is_ids, err)))
+        return rc;
     if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, ev, err))) return rc;
     if (band_wanted(t, ev->node)) {
         k_band b = {0, 0};
@@ -124,6 +142,7 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
     if (measured(t, ev->node, is_ids)) {
         q4x_tapstat_end(whole ? t->stat : tn->stat, &rec->stats, &rec->sketch);
         rec->has_stats = rec->has_sketch = 1;
+        if (whole) t->held = ev->node;
     } else if (rec->stats.nan + rec->stats.pinf + rec->stats.ninf) {
         rec->stats.n = (uint64_t)(rec->rows * rec->cols);
         rec->stats.min = rec->stats.max = rec->stats.maxabs = NAN;
@@ -180,6 +199,7 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
     }
     t->run = r;
     t->o = *o;
+    t->held = -1;
     TRY(q4x_tap_describe(t, err));
     TRY(q4x_tap_choose(t, o, err));
     TRY(q4x_tap_header(t, n, header, err));

@@ -29,6 +29,7 @@ struct q4x_tapset {
     char *mark;          /* [mark_n] zeros between uses: ids of one row of a selection */
     int64_t mark_n;
     q4x_tapstat *stat; /* shared by forwards of one tile */
+    int32_t held;      /* node whose numbers stand in stat, -1: none */
     q4x_dumpw *w;
     q4x_hash prefix;
     int32_t pos;

@@ -5,142 +5,22 @@
 #include <string.h>
 
 #include "lib/sketch.h"
+#include "lib/tapstat_look.h"
 
 enum { BLOCK = Q4X_SKETCH_BLOCK };
 
 struct q4x_tapstat {
     int64_t rows, cols, row; /* of the tensor; rows seen so far */
     int64_t keep0, keep1;    /* kept rows: keep0 <= row < keep1 */
-    q4x_stats st;
-    uint64_t nonfinite;
-    uint32_t amax;      /* bits of the largest finite |x| */
-    int32_t kmin, kmax; /* smallest and largest finite value as ordered keys */
+    q4x_seen all;
     q4x_sketch sk;
     q4x_sketch_pat *pat; /* [npat], kept from one tensor to the next: they depend on the block's index alone */
     size_t npat;
-    double *buckets, *row_sumabs; /* grown, never shrunk; sk points into them */
-    double *row_sumsq;            /* behind row_sumabs */
+    double *buckets;                /* grown, never shrunk, as the next: sk points into them */
+    double *row_sumabs, *row_sumsq; /* [rows] each, the second behind the first */
     float *values;
     size_t cap_buckets, cap_values, cap_rows;
 };
-
-/* What one block adds, over its finite values. */
-typedef struct {
-    uint32_t nonfinite, zeros, bf16, f16;
-    uint32_t amax;
-    int32_t kmin, kmax;
-} block_stat;
-
-/* ---- keys: integers in the order of the floats, so that minima are plain integer reductions ---- */
-
-static inline int32_t key_of(uint32_t u) {
-    return (int32_t)(u ^ ((0u - (u >> 31)) & 0x7fffffffu));
-}
-
-static float float_of(uint32_t u) {
-    float x;
-    memcpy(&x, &u, 4);
-    return x;
-}
-
-static float key_value(int32_t key) {
-    uint32_t u = (uint32_t)key;
-    return float_of(u ^ ((0u - (u >> 31)) & 0x7fffffffu)) + 0.0f; /* a zero extreme is +0 */
-}
-
-/* 1 when the finite value with magnitude bits a is an f16: at most 65504, and the mantissa bits below the f16 grid
- * clear: 13 of them, one more for each power of two under 2^-14, all but zero itself under 2^-24. */
-static inline uint32_t on_f16(uint32_t a) {
-    int32_t e = (int32_t)(a >> 23), drop = 126 - e;
-    drop = drop < 13 ? 13 : drop;
-    drop = e < 103 ? 31 : drop;
-    return (uint32_t)((a & ((1u << drop) - 1)) == 0) & (uint32_t)(a <= 0x477fe000u);
-}
-
-/* No branches, integer reductions only: compilers make vectors of it. Meaningful when amax says that all are finite. */
-static inline __attribute__((always_inline)) void look(const float *x, int n, block_stat *s) {
-    uint32_t zeros = 0, bf16 = 0, f16 = 0;
-    int32_t amax = 0, kmin = INT32_MAX, kmax = INT32_MIN;
-    for (int i = 0; i < n; i++) {
-        uint32_t u, a;
-        memcpy(&u, x + i, 4);
-        a = u & 0x7fffffffu;
-        int32_t key = key_of(u);
-        amax = (int32_t)a > amax ? (int32_t)a : amax;
-        kmin = key < kmin ? key : kmin;
-        kmax = key > kmax ? key : kmax;
-        zeros += a == 0;
-        bf16 += (u & 0xffff) == 0;
-        f16 += on_f16(a);
-    }
-    s->nonfinite = 0, s->zeros = zeros, s->bf16 = bf16, s->f16 = f16;
-    s->amax = (uint32_t)amax, s->kmin = kmin, s->kmax = kmax;
-}
-
-/* The block holds something that is not finite: look at the others, one by one. */
-static void look_dirty(q4x_stats *st, const float *x, int n, block_stat *s) {
-    *s = (block_stat){.kmin = INT32_MAX, .kmax = INT32_MIN};
-    for (int i = 0; i < n; i++) {
-        block_stat one;
-        if (isnan(x[i]) || isinf(x[i])) {
-            s->nonfinite++;
-            if (isnan(x[i]))
-                st->nan++;
-            else if (x[i] > 0)
-                st->pinf++;
-            else
-                st->ninf++;
-            continue;
-        }
-        look(x + i, 1, &one);
-        s->zeros += one.zeros, s->bf16 += one.bf16, s->f16 += one.f16;
-        s->amax = one.amax > s->amax ? one.amax : s->amax;
-        s->kmin = one.kmin < s->kmin ? one.kmin : s->kmin;
-        s->kmax = one.kmax > s->kmax ? one.kmax : s->kmax;
-    }
-}
-
-/* ---- the largest |x| ---- */
-
-static uint32_t magnitude(float x) {
-    uint32_t u;
-    memcpy(&u, &x, 4);
-    return u & 0x7fffffffu;
-}
-
-static uint32_t threshold(const q4x_stats *st) {
-    return st->ntop < Q4X_NTOP ? 0 : magnitude(st->top_value[Q4X_NTOP - 1]);
-}
-
-static void top_insert(q4x_stats *st, float x, uint64_t index) {
-    uint32_t a = magnitude(x);
-    int k = st->ntop < Q4X_NTOP ? st->ntop++ : Q4X_NTOP - 1;
-    for (; k > 0 && a > magnitude(st->top_value[k - 1]); k--) {
-        st->top_value[k] = st->top_value[k - 1];
-        st->top_index[k] = st->top_index[k - 1];
-    }
-    st->top_value[k] = x;
-    st->top_index[k] = index;
-}
-
-/* Elements come in ascending index, so one that only equals a kept magnitude ranks behind it. Eight are tested at
- * once: most blocks that hold one candidate hold few. */
-static void top_scan(q4x_stats *st, const float *x, int n, uint64_t index0) {
-    for (int i = 0; i < n; i += 8) {
-        int m = n - i < 8 ? n - i : 8, hit = st->ntop < Q4X_NTOP;
-        int32_t limit = (int32_t)threshold(st);
-        if (m == 8)
-            for (int l = 0; l < 8; l++) hit |= (int32_t)magnitude(x[i + l]) > limit;
-        else
-            hit = 1;
-        if (!hit) continue;
-        for (int l = 0; l < m; l++) {
-            uint32_t a = magnitude(x[i + l]);
-            if (a < 0x7f800000u && (st->ntop < Q4X_NTOP || a > threshold(st)))
-                top_insert(st, x[i + l], index0 + (uint64_t)(i + l));
-        }
-    }
-}
 
 /* ---- one row ---- */
 
@@ -210,31 +90,6 @@ static double halve(double *acc, int n) {
     return acc[0];                                        /* NOLINT(clang-analyzer-core.uninitialized.UndefReturn) */
 }
 
-/* Counts and extremes of the row; 1 when all its values are finite. */
-static int row_look(q4x_tapstat *s, const float *x) {
-    int clean = 1;
-    uint64_t index0 = (uint64_t)s->row * (uint64_t)s->cols;
-    for (int64_t i = 0; i < s->cols; i += BLOCK) {
-        int n = s->cols - i < BLOCK ? (int)(s->cols - i) : BLOCK;
-        block_stat b;
-        if (n == BLOCK)
-            look(x + i, BLOCK, &b);
-        else
-            look(x + i, n, &b);
-        if (b.amax >= 0x7f800000u) {
-            look_dirty(&s->st, x + i, n, &b);
-            clean = 0;
-        }
-        s->nonfinite += b.nonfinite;
-        s->st.zeros += b.zeros, s->st.on_bf16 += b.bf16, s->st.on_f16 += b.f16;
-        s->amax = b.amax > s->amax ? b.amax : s->amax;
-        s->kmin = b.kmin < s->kmin ? b.kmin : s->kmin;
-        s->kmax = b.kmax > s->kmax ? b.kmax : s->kmax;
-        if (s->st.ntop < Q4X_NTOP || b.amax > threshold(&s->st)) top_scan(&s->st, x + i, n, index0 + (uint64_t)i);
-    }
-    return clean;
-}
-
 /* Sums, and the sketch when pat is given. Whole blocks of a clean row are taken where they lie; what is left goes block
  * by block, through a copy with zeros where that needs one: for values that are not finite and behind the row's end. */
 static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_pat *pat, int clean, int used) {
@@ -248,7 +103,7 @@ static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_
         const float *p = x + i;
         int n = cols - i < BLOCK ? (int)(cols - i) : BLOCK;
         if (!clean || pat) {
-            for (int l = 0; l < n; l++) v[l] = magnitude(p[l]) < 0x7f800000u ? p[l] : 0;
+            for (int l = 0; l < n; l++) v[l] = q4x_magnitude(p[l]) < 0x7f800000u ? p[l] : 0;
             for (int l = n; l < BLOCK; l++) v[l] = 0;
             p = v;
         }
@@ -257,25 +112,22 @@ static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_
     }
 }
 
-static void one_row(q4x_tapstat *s, const float *x) {
+/* Row number row of the tensor. What it writes belongs to that row alone, or to `to`. */
+static void one_row(const q4x_tapstat *s, const float *x, int64_t row, q4x_seen *to) {
     row_sums r;
-    int64_t kept = s->row >= s->keep0 && s->row < s->keep1 ? s->row - s->keep0 : -1;
+    int64_t kept = row >= s->keep0 && row < s->keep1 ? row - s->keep0 : -1;
     int sketched = kept >= 0 && !s->sk.raw, used = lanes(s->cols);
-    uint64_t before = s->nonfinite;
-    int clean = row_look(s, x);
+    uint64_t before = to->nonfinite;
+    int clean = q4x_seen_row(to, x, s->cols, (uint64_t)row * (uint64_t)s->cols);
     if (sketched) memset(r.bucket, 0, sizeof r.bucket);
     if (s->cols)
         row_add(&r, x, s->cols, sketched ? s->pat : NULL, clean, used);
     else
         r.abs[0] = r.sq[0] = 0;
-    double sumabs = halve(r.abs, used), sumsq = halve(r.sq, used);
-    s->st.sumabs += sumabs;
-    s->st.sumsq += sumsq;
-    s->row++;
+    s->row_sumabs[row] = halve(r.abs, used);
+    s->row_sumsq[row] = halve(r.sq, used);
     if (kept < 0) return;
-    s->row_sumabs[kept] = sumabs;
-    s->row_sumsq[kept] = sumsq;
-    s->sk.skipped += s->nonfinite - before;
+    to->skipped += to->nonfinite - before;
     size_t w = (size_t)s->sk.width;
     if (s->sk.raw) {
         if (w) memcpy(s->values + (size_t)kept * w, x, w * sizeof *x);
@@ -314,10 +166,6 @@ static int keep_room(q4x_tapstat *s, size_t nrows) {
     size_t width = s->sk.width > 0 ? (size_t)s->sk.width : 1;
     if (!nrows) nrows = 1;
     if (nrows > SIZE_MAX / sizeof(double) / width) return Q4X_E_NOMEM;
-    double *sums = grown(s->row_sumabs, &s->cap_rows, 2 * nrows, sizeof *sums);
-    if (!sums) return Q4X_E_NOMEM;
-    s->row_sumabs = sums;
-    s->row_sumsq = sums + nrows;
     if (s->sk.raw) {
         float *values = grown(s->values, &s->cap_values, nrows * width, sizeof *values);
         if (values) s->values = values;
@@ -348,37 +196,56 @@ int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t 
     s->row = 0;
     s->keep0 = row0;
     s->keep1 = row0 + nrows;
-    s->st = (q4x_stats){.n = (uint64_t)(total_rows * cols)};
-    s->nonfinite = 0;
-    s->amax = 0;
-    s->kmin = INT32_MAX;
-    s->kmax = INT32_MIN;
+    s->all = q4x_seen_none();
+    s->all.st.n = (uint64_t)(total_rows * cols);
     s->sk = (q4x_sketch){.row0 = (int32_t)row0, .nrows = (int32_t)nrows};
+    double *sums = grown(s->row_sumabs, &s->cap_rows, 2 * (size_t)(total_rows ? total_rows : 1), sizeof *sums);
+    if (!sums) return Q4X_E_NOMEM;
+    s->row_sumabs = sums;
+    s->row_sumsq = sums + total_rows;
     if (!want_sketch) return 0;
     s->sk.raw = cols <= Q4X_SKETCH_RAW;
     s->sk.width = s->sk.raw ? (int32_t)cols : total_rows <= Q4X_SKETCH_WIDE ? BLOCK : Q4X_SKETCH_FOLD;
     return keep_room(s, (size_t)nrows);
 }
 
-void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows) {
+enum { SHARES = 16, SHARE_MIN = 1 << 15 /* elements worth waking a thread for */ };
+
+void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads) {
     Q4X_BUG_IF(nrows > s->rows - s->row);
-    for (int64_t t = 0; t < nrows; t++) one_row(s, x + t * s->cols);
+    q4x_seen part[SHARES];
+    int64_t row0 = s->row, shares = threads < SHARES ? threads : SHARES;
+    if (shares > nrows * s->cols / SHARE_MIN) shares = nrows * s->cols / SHARE_MIN;
+    if (shares < 2) { /* a team of one costs a microsecond too */
+        for (int64_t t = 0; t < nrows; t++) one_row(s, x + t * s->cols, row0 + t, &s->all);
+    } else {
+#pragma omp parallel for schedule(static, 1) num_threads((int)shares)
+        for (int64_t k = 0; k < shares; k++) {
+            part[k] = q4x_seen_none();
+            for (int64_t t = nrows * k / shares; t < nrows * (k + 1) / shares; t++)
+                one_row(s, x + t * s->cols, row0 + t, &part[k]);
+        }
+        for (int64_t k = 0; k < shares; k++) q4x_seen_join(&s->all, &part[k]);
+    }
+    for (int64_t t = row0; t < row0 + nrows; t++) {
+        s->all.st.sumabs += s->row_sumabs[t];
+        s->all.st.sumsq += s->row_sumsq[t];
+    }
+    s->row += nrows;
 }
 
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch) {
     Q4X_BUG_IF(s->row != s->rows);
     if (stats) {
-        *stats = s->st;
-        int none = s->nonfinite == s->st.n;
-        stats->min = none ? (double)NAN : (double)key_value(s->kmin);
-        stats->max = none ? (double)NAN : (double)key_value(s->kmax);
-        stats->maxabs = none ? (double)NAN : (double)float_of(s->amax);
+        *stats = s->all.st;
+        q4x_seen_extremes(&s->all, stats);
     }
     if (!sketch) return;
     *sketch = s->sk;
+    sketch->skipped = s->all.skipped;
     if (!s->sk.nrows) return;
-    sketch->row_sumabs = s->row_sumabs;
-    sketch->row_sumsq = s->row_sumsq;
+    sketch->row_sumabs = s->row_sumabs + s->keep0;
+    sketch->row_sumsq = s->row_sumsq + s->keep0;
     if (s->sk.raw)
         sketch->values = s->values;
     else

@@ -45,7 +45,8 @@ typedef struct q4x_tapstat q4x_tapstat;
 q4x_tapstat *q4x_tapstat_new(void);
 void q4x_tapstat_free(q4x_tapstat *s);
 int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch);
-void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows); /* the next nrows rows */
+/* The next nrows rows; up to `threads` share them, which changes no bit. */
+void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads);
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* borrowed until next begin */);
 
 /* Estimate of ||a - b||^2 over the kept rows from two sketches of the same shape, with its 95 % interval. Exact

@@ -80,7 +80,7 @@ static void add_stats(q4x_tap *t, const float *x) {
     q4x_tapstat *s = q4x_tapstat_new();
     q4x_sketch sk;
     q4x_tapstat_begin(s, t->rows, t->cols, 0, t->rows, 1);
-    q4x_tapstat_rows(s, x, t->rows);
+    q4x_tapstat_rows(s, x, t->rows, 1);
     q4x_tapstat_end(s, &t->stats, &sk);
     size_t n = (size_t)sk.nrows, cells = n * (size_t)sk.width;
     t->sketch = sk;

@@ -158,7 +158,7 @@ static void record(maker *m, const char *node, int rows, int cols, float *x) {
         int keep = o->rows_kept ? o->rows_kept : 64;
         if (keep > rows) keep = rows;
         if (q4x_tapstat_begin(m->st, rows, cols, rows - keep, keep, 1)) abort();
-        q4x_tapstat_rows(m->st, v, rows);
+        q4x_tapstat_rows(m->st, v, rows, 1);
         q4x_tapstat_end(m->st, &t->stats, &s);
         size_t nb = (size_t)s.nrows * (size_t)s.width;
         t->has_stats = t->has_sketch = 1;

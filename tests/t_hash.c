@@ -1,4 +1,5 @@
 /* t_hash.c: bits of a tensor against their definition, in any portions, with every kind of NaN. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -171,10 +172,33 @@ static void test_sensitive(void **state) {
     assert_false(q4x_hash_eq(&a, &b));
 }
 
+/* Leaves shared by threads give the same hash, and one value that is not finite is said wherever it is. */
+static void test_shared(void **state) {
+    (void)state;
+    h_rand r = {9};
+    const size_t sizes[] = {0, 4, 4096, 100000, 131072, 256 * 4096, 256 * 4096 + 4, 700 * 4096 + 20};
+    float *x = malloc(701 * 4096);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        size_t n = sizes[s] / 4;
+        for (size_t i = 0; i < n; i++) x[i] = (float)h_gaussian(&r);
+        for (int dirty = 0; dirty < 3; dirty++) {
+            if (dirty && n) x[h_below(&r, (uint32_t)n)] = dirty == 1 ? -INFINITY : NAN;
+            q4x_hash want = slow_bits(Q4X_BITS_F32, (const uint8_t *)x, sizes[s]);
+            for (int threads = 1; threads < 5; threads++) {
+                int bad = -1;
+                q4x_hash h = q4x_bits_shared(Q4X_BITS_F32, x, sizes[s], threads, &bad);
+                assert_true(q4x_hash_eq(&h, &want));
+                assert_int_equal(bad, dirty && n);
+            }
+        }
+    }
+    free(x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_known), cmocka_unit_test(test_definition), cmocka_unit_test(test_portions),
-        cmocka_unit_test(test_nan),   cmocka_unit_test(test_sensitive),
+        cmocka_unit_test(test_nan),   cmocka_unit_test(test_sensitive),  cmocka_unit_test(test_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,8 +45,8 @@ static void blocks(void **state) {
                 fill(a, 12 * 32, 0, &seed);
                 memcpy(b, a, sizeof a);
                 const float *x[3] = {xs, xs + LD + 1, xs + 2 * LD - 3};
-                k_tile_acc(w, LD, R, x, C, n, a);
-                k_tile_acc_plain(w, LD, R, x, C, n, b);
+                k_tile_acc(w, LD, R, x, C, n, round % 3 == 0, a);
+                k_tile_acc_plain(w, LD, R, x, C, n, round % 3 == 0, b);
                 assert_int_equal(vec_diff(a, b, 12 * 32), 12 * 32);
             }
     /* twin: one more element is another sum */
@@ -54,8 +54,8 @@ static void blocks(void **state) {
     fill(w, 4 * LD, 0, &seed);
     fill(xs, 3 * LD, 0, &seed);
     memcpy(b, a, sizeof a);
-    k_tile_acc(w, LD, 4, x, 3, 64, a);
-    k_tile_acc_plain(w, LD, 4, x, 3, 96, b);
+    k_tile_acc(w, LD, 4, x, 3, 64, 1, a);
+    k_tile_acc_plain(w, LD, 4, x, 3, 96, 1, b);
     assert_int_not_equal(vec_diff(a, b, 12 * 32), 12 * 32);
 }
 

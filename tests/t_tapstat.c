@@ -163,7 +163,7 @@ static void one_shape(q4x_tapstat *s, h_rand *r, int64_t T, int64_t D, int kind)
         for (int64_t t = 0; t < T;) {
             int64_t step = 1 + h_below(r, 5);
             if (step > T - t) step = T - t;
-            q4x_tapstat_rows(s, x + t * D, step);
+            q4x_tapstat_rows(s, x + t * D, step, 1);
             t += step;
         }
         q4x_tapstat_end(s, &st, &sk);
@@ -236,7 +236,7 @@ static void test_f16(void **state) {
             want += k_f32_from_f16(k_f16_from_f32(v)) == v;
         }
     assert_int_equal(q4x_tapstat_begin(s, 1, (int64_t)n, 0, 0, 0), 0);
-    q4x_tapstat_rows(s, x, 1);
+    q4x_tapstat_rows(s, x, 1, 1);
     q4x_tapstat_end(s, &st, NULL);
     assert_true(st.on_f16 == want);
     q4x_tapstat_free(s);
@@ -250,7 +250,7 @@ static void test_zero_extremes(void **state) {
     for (int i = 0; i < 4; i++) {
         q4x_stats st, want;
         assert_int_equal(q4x_tapstat_begin(s, 1, 2, 0, 0, 0), 0);
-        q4x_tapstat_rows(s, x[i], 1);
+        q4x_tapstat_rows(s, x[i], 1, 1);
         q4x_tapstat_end(s, &st, NULL);
         slow_stats(x[i], 1, 2, &want);
         assert_true(same_stats(&st, &want));
@@ -273,14 +273,38 @@ static void test_refusals(void **state) {
 #endif
     float x[2 * 3] = {1, 2, 3, 4, 5, 6};
     assert_int_equal(q4x_tapstat_begin(s, 2, 3, -1, 2, 1), 0); /* clipped to row 0 */
-    q4x_tapstat_rows(s, x, 2);
+    q4x_tapstat_rows(s, x, 2, 1);
     q4x_tapstat_end(s, NULL, &sk);
     assert_true(sk.row0 == 0 && sk.nrows == 1 && sk.values[2] == 3);
     assert_int_equal(q4x_tapstat_begin(s, 2, 3, 5, INT64_MAX, 1), 0);
-    q4x_tapstat_rows(s, x, 2);
+    q4x_tapstat_rows(s, x, 2, 1);
     q4x_tapstat_end(s, NULL, &sk);
     assert_int_equal(sk.nrows, 0);
     q4x_tapstat_free(s);
+}
+
+/* Threads share rows and change nothing: equal magnitudes on both sides of a border keep their order too. */
+static void test_threads(void **state) {
+    (void)state;
+    enum { T = 300, D = 700 };
+    h_rand r = {77};
+    static float x[T * D];
+    for (int kind = 0; kind <= 6; kind++) {
+        fill(&r, x, T * D, kind);
+        q4x_stats want, got;
+        slow_stats(x, T, D, &want);
+        for (int threads = 1; threads < 20; threads += 3) {
+            q4x_tapstat *s = q4x_tapstat_new();
+            q4x_sketch sk;
+            assert_int_equal(q4x_tapstat_begin(s, T, D, 100, 64, 1), 0);
+            q4x_tapstat_rows(s, x, 7, threads);
+            q4x_tapstat_rows(s, x + 7 * D, T - 7, threads);
+            q4x_tapstat_end(s, &got, &sk);
+            assert_true(same_stats(&got, &want));
+            assert_true(same_sketch(&sk, x, T, D, 100, 64));
+            q4x_tapstat_free(s);
+        }
+    }
 }
 
 /* ---- the estimate ---- */
@@ -290,7 +314,7 @@ static q4x_sketch keep(const float *x, int64_t T, int64_t D) {
     q4x_tapstat *s = q4x_tapstat_new();
     q4x_sketch sk;
     assert_int_equal(q4x_tapstat_begin(s, T, D, 0, T, 1), 0);
-    q4x_tapstat_rows(s, x, T);
+    q4x_tapstat_rows(s, x, T, 1);
     q4x_tapstat_end(s, NULL, &sk);
     size_t n = (size_t)T, cells = n * (size_t)sk.width;
     const q4x_sketch from = sk;
@@ -542,10 +566,11 @@ static void test_quantiles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_definition),      cmocka_unit_test(test_pattern),   cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_zero_extremes),   cmocka_unit_test(test_refusals),  cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_coverage),        cmocka_unit_test(test_sparse),    cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_exact_and_floor), cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_quantiles),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_definition),      cmocka_unit_test(test_pattern),
+        cmocka_unit_test(test_f16),       cmocka_unit_test(test_zero_extremes),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_linear),    cmocka_unit_test(test_coverage),        cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_faults),    cmocka_unit_test(test_exact_and_floor), cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_quantiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
