@@ -142,6 +142,15 @@ static int spelled(const q4x_dump *d, const char *name) {
     return 0;
 }
 
+/* 1 when v is the lever's default: what a dump of ours had that is older than the lever. */
+static int is_default(const char *name, const json_t *v) {
+    char word[64];
+    for (int i = 0; i < q4x_nlevers; i++)
+        if (!strcmp(q4x_levers[i].name, name) && json_is_string(v))
+            return !strcmp(json_string_value(v), q4x_lever_value(&q4x_levers[i], 0, word, sizeof word));
+    return 0;
+}
+
 static void diff_levers(walk *w) {
     const json_t *a = bis_header_get(w->a, "arm.levers"), *b = bis_header_get(w->b, "arm.levers");
     const json_t *pa = bis_header_get(w->a, "arm.profile"), *pb = bis_header_get(w->b, "arm.profile");
@@ -151,13 +160,16 @@ static void diff_levers(walk *w) {
     if (!a || !b) return; /* unknown provenance */
     json_object_foreach((json_t *)(uintptr_t)a, k, v) {
         const json_t *o = json_object_get(b, k);
-        if (json_equal(v, o)) continue;
+        if (json_equal(v, o) || (!o && !w->h->imported_b && is_default(k, v))) continue;
         if (profile && !spelled(w->a, k) && !spelled(w->b, k))
             moved++; /* the profile's doing */
         else
             add_lever_json(w, k, v, o);
     }
-    json_object_foreach((json_t *)(uintptr_t)b, k, v) if (!json_object_get(a, k)) add_lever_json(w, k, NULL, v);
+    json_object_foreach((json_t *)(uintptr_t)b, k, v) {
+        if (json_object_get(a, k) || (!w->h->imported_a && is_default(k, v))) continue;
+        add_lever_json(w, k, NULL, v);
+    }
     /* profiles that set the same levers are names for one thing */
     if (moved) add_lever_json(w, "profile", pa, pb);
 }

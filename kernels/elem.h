@@ -2,7 +2,8 @@
  *
  * For all of them: rows are independent; out never overlaps an input; every step is one f32 operation rounded once, in
  * the order written; no fma; NaN spreads through arithmetic and is moved by MOVE ops; T = 0 does nothing. rd = k_rd
- * under lever act, the only lever they read. Sources: the spec's sections named; the functions are arith.h's.
+ * under lever act, the only lever they read but for swiglu's moe.act. Sources: the spec's sections named; the functions
+ * are arith.h's.
  *
  *   op         computes                                  in                              rounds             spec
  *   slice      out = columns off .. off+cols             in[0] [T,Ci]                    never (MOVE)       9.4
@@ -10,7 +11,8 @@
  *              cols / in_cols[0]
  *   add        rd(a + b)                                 in[0], in[1] [T,cols]           1 store            2, 7.4
  *   sigmoid    rd(sig(x))                                in[0] [T,cols]                  1 store            3.1, 4.1
- *   swiglu     rd(rd(silu(g)) * u)                       in[0] g, in[1] u [T,cols]       2 stores           6
+ *   swiglu     rd(rd(silu(g)) * u); lever moe.act =      in[0] g, in[1] u [T,cols]       2 stores           6
+ *              gelu: rd(rd(gelu(g)) * u)
  *   attn_gate  rd(ctx * rd(sig(gate))), gate of head h   in[0] ctx [T,H hd], in[1] qg    2 stores           5.2
  *              at columns 2 h hd + hd ..                 [T, 2 H hd]; hd = d->hd
  *   gdn_g      na * softplus(a + dt)                     in[0] a [T,nv]; par[0] na =     never (f32         4.1
@@ -41,6 +43,9 @@ K_HD float k_sigmoid1(float x, int32_t act) {
 }
 K_HD float k_swiglu1(float g, float u, int32_t act) {
     return k_rd(k_rd(k_silu(g), act) * u, act);
+}
+K_HD float k_geglu1(float g, float u, int32_t act) {
+    return k_rd(k_rd(k_gelu(g), act) * u, act);
 }
 K_HD float k_gate1(float o, float gate, int32_t act) {
     return k_rd(o * k_rd(k_sigmoid(gate), act), act);
@@ -76,7 +81,7 @@ void gdn_g_cpu(const k_call *c);
 void move_band(const k_call *c, k_band *add);      /* slice, widen: nothing is rounded */
 void add_band(const k_call *c, k_band *add);       /* 1 store, 1 step */
 void sigmoid_band(const k_call *c, k_band *add);   /* 1 store, 5 steps */
-void swiglu_band(const k_call *c, k_band *add);    /* 2 stores, 6 steps */
+void swiglu_band(const k_call *c, k_band *add);    /* 2 stores, 6 steps; gelu: its error is one of |g|, not of y */
 void attn_gate_band(const k_call *c, k_band *add); /* 2 stores, 6 steps */
 void gdn_g_band(const k_call *c, k_band *add);     /* f32: the sum's step through the slope, then 4 steps */
 

@@ -87,6 +87,11 @@ typedef struct {
 
 enum { K_ACT_F32, K_ACT_BF16 };
 enum { K_GDN_SEQ, K_GDN_CHUNK64 };
+enum { K_ROUTER_ACT, K_ROUTER_F32, K_ROUTER_BF16 };
+enum { K_SOFTMAX_F32, K_SOFTMAX_BF16 };
+enum { K_RENORM_FILE, K_RENORM_ON, K_RENORM_OFF };
+enum { K_GATED_SILU, K_GATED_GELU };
+enum { K_SGATE_ON, K_SGATE_OFF };
 enum { K_COMBINE_SLOTS, K_COMBINE_EXPERTS };
 enum { K_FREQ_F32, K_FREQ_BF16 };
 enum { K_TIE_LOWEST, K_TIE_HIGHEST, K_TIE_TORCH, K_TIE_STL };
@@ -109,6 +114,7 @@ typedef enum {
     K_EPI_NONE,   /* rd(y) */
     K_EPI_HCDOWN, /* rd(silu(rd(rd(y) / N))) */
     K_EPI_HCINJ,  /* 2 rd(sigmoid(rd(rd(y) / N))) */
+    K_EPI_ROUTER, /* y, rounded where lever moe.logits says */
     K_EPI_RAW     /* y, unrounded whatever the levers say (logits) */
 } k_epilogue;
 

@@ -4,8 +4,8 @@
 
 /* Outputs r0 .. r1-1 of all rows of the tile through the epilogue. */
 static void finish(const k_call *c, int64_t r0, int64_t r1) {
-    int32_t epi = c->epi, N = c->d->N, act = c->lv->act;
-    if (epi == K_EPI_RAW || (epi == K_EPI_NONE && act == K_ACT_F32)) return;
+    int32_t epi = c->epi, N = c->d->N, act = k_epilogue_act(epi, c->lv);
+    if (epi == K_EPI_RAW || ((epi == K_EPI_NONE || epi == K_EPI_ROUTER) && act == K_ACT_F32)) return;
     for (int32_t t = 0; t < c->T; t++) {
         float *y = c->out + t * c->cols;
         for (int64_t o = r0; o < r1; o++) y[o] = k_epilogue_of(y[o], epi, N, act);

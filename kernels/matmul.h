@@ -2,6 +2,7 @@
  *
  * computes  y[t][o] = sum_i w[o][i] x[t][i] with the decoded weight; then the epilogue
  *             NONE   rd(y)                        RAW    y
+ *             ROUTER rd(y), where lever moe.logits says which rd: act's, none (f32), or always (bf16)
  *             HCDOWN rd(silu(rd(rd(y) / N)))      HCINJ  2 rd(sigmoid(rd(rd(y) / N)))
  * inputs    in[0] x [T,K] f32; w[0] [O,K] any stored type; d->N; scratch: k_matmul_scratch(K) a thread (tile.h; less is
  *           slower, not different)
@@ -14,7 +15,7 @@
  * special   NaN and infinities propagate; -0 in y only from a chain that ends in it (accumulators start at +0); K = 0
  *           gives +0
  * bound     band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4
- * levers    act
+ * levers    act; ROUTER alone: moe.logits (the plan calls that node moe_logits)
  * engines   the f32 dot of dequantised weights, as no engine sums it: each has its own order. HF in f32 differs by
  *           order alone; ggml quantises x first (gguf-quants.md 4)
  */
@@ -29,11 +30,17 @@
 extern "C" {
 #endif
 
-/* The store of one product. */
+/* What the rd's of an epilogue round under. */
+K_HD int32_t k_epilogue_act(int32_t epi, const k_levers *lv) {
+    if (epi != K_EPI_ROUTER || lv->router == K_ROUTER_ACT) return lv->act;
+    return lv->router == K_ROUTER_BF16 ? K_ACT_BF16 : K_ACT_F32;
+}
+
+/* The store of one product; act: k_epilogue_act. */
 K_HD float k_epilogue_of(float y, int32_t epi, int32_t N, int32_t act) {
     if (epi == K_EPI_RAW) return y;
     float v = k_rd(y, act);
-    if (epi == K_EPI_NONE) return v;
+    if (epi == K_EPI_NONE || epi == K_EPI_ROUTER) return v;
     v = k_rd(v / (float)N, act);
     if (epi == K_EPI_HCDOWN) return k_rd(k_silu(v), act);
     return 2.0f * k_rd(k_sigmoid(v), act);
@@ -47,8 +54,8 @@ K_HD int64_t k_matmul_scratch(int64_t K) {
 void matmul_cpu(const k_call *c);
 
 /* Band of the call (design.md 2, "band"; band.h), from its operands and, for y, its output: c->out as the op left it
- * (NONE, RAW), or the products made again (HC). With q = the sum over all outputs of (w x)^2, from the weight's column
- * energies, y2 of y^2, v2 of the stored v^2, m = ceil(K/32), d = 5:
+ * (NONE, ROUTER, RAW), or the products made again (HC). With q = the sum over all outputs of (w x)^2, from the weight's
+ * column energies, y2 of y^2, v2 of the stored v^2, m = ceil(K/32), d = 5:
  *   dot    hard gamma(m + d) sqrt(K q), since sum |w x| <= sqrt(K sum (w x)^2); rms^2 = 0.18 u^2 ((m/2 + d) q +
  *          (m/96 + 2) y2)
  *   store  hard 2^-8 sqrt(v2), rms 0.737 2^-8 / sqrt(3) sqrt(v2) for each rd under act = bf16

@@ -104,5 +104,5 @@ void matmul_band(const k_call *c, k_band *add) {
     if (hc)
         hc_band(c, q, &sum, add);
     else
-        k_dots_band(q, sum.y2, K, c->lv->act, c->epi == K_EPI_NONE, add);
+        k_dots_band(q, sum.y2, K, k_epilogue_act(c->epi, c->lv), c->epi != K_EPI_RAW, add);
 }

@@ -5,6 +5,18 @@
 #include "kernels/reduce.h"
 #include "kernels/topk.h"
 
+/* 1 when every logit is a number. */
+static int row_is_finite(const float *logit, int64_t E) {
+    int finite = 1;
+    for (int64_t i = 0; i < E; i++) finite &= (k_f32_bits(logit[i]) & 0x7f800000u) != 0x7f800000u;
+    return finite;
+}
+
+/* How p, the sum of the chosen ones and their quotient are stored (k_rd). */
+static int32_t softmax_rd(const k_call *c) {
+    return c->lv->softmax == K_SOFTMAX_BF16 ? K_ACT_BF16 : K_ACT_F32;
+}
+
 /* e[i] = exp(logit_i - largest); the lanes32 sum of e is returned. */
 static float softmax_terms(const float *logit, int64_t E, float *e) {
     float most = -INFINITY;
@@ -15,11 +27,18 @@ static float softmax_terms(const float *logit, int64_t E, float *e) {
 
 static void moe_ids_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     (void)ctx;
-    int64_t E = c->in_cols[0];
+    int64_t E = c->in_cols[0], K = c->cols;
+    int32_t kept = softmax_rd(c);
     for (int64_t t = lo; t < hi; t++) {
-        float *p = k_slice(c), sum = softmax_terms(c->in[0] + t * E, E, p);
-        for (int64_t i = 0; i < E; i++) p[i] = p[i] / sum;
-        k_topk(p, (int32_t)E, (int32_t)c->cols, c->lv->tie, c->out_i + t * c->cols, p + E);
+        const float *logit = c->in[0] + t * E;
+        int32_t *id = c->out_i + t * K;
+        if (!row_is_finite(logit, E)) {
+            for (int64_t k = 0; k < K; k++) id[k] = -1;
+            continue;
+        }
+        float *p = k_slice(c), sum = softmax_terms(logit, E, p);
+        for (int64_t i = 0; i < E; i++) p[i] = k_rd(p[i] / sum, kept);
+        k_topk(p, (int32_t)E, (int32_t)K, c->lv->tie, id, p + E);
     }
 }
 
@@ -27,16 +46,30 @@ void moe_ids_cpu(const k_call *c) {
     k_spread(c, c->T, 0, K_PAR_EXP * c->T * c->in_cols[0], moe_ids_rows, NULL);
 }
 
+/* One token's weights; e: E floats of scratch. */
+static void weights_row(const k_call *c, const float *logit, const int32_t *id, float *w, float *e) {
+    int64_t E = c->in_cols[0], K = c->cols;
+    int32_t act = c->lv->act, kept = softmax_rd(c);
+    float all = softmax_terms(logit, E, e), sum = 0;
+    for (int64_t k = 0; k < K; k++) w[k] = id[k] >= 0 && id[k] < E ? k_rd(e[id[k]] / all, kept) : NAN;
+    if (k_moe_renorm(c)) {
+        for (int64_t k = 0; k < K; k++) sum += w[k];
+        sum = k_rd(sum, kept);
+        for (int64_t k = 0; k < K; k++) w[k] = k_rd(w[k] / sum, kept);
+    }
+    for (int64_t k = 0; k < K; k++) w[k] = k_rd(w[k], act);
+}
+
 static void moe_weights_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     (void)ctx;
     int64_t E = c->in_cols[0], K = c->cols;
-    int32_t act = c->lv->act;
     for (int64_t t = lo; t < hi; t++) {
-        const int32_t *id = c->in_i[1] + t * K;
-        float *e = k_slice(c), *w = c->out + t * K, sum = softmax_terms(c->in[0] + t * E, E, e), kept = 0;
-        for (int64_t k = 0; k < K; k++) w[k] = id[k] >= 0 && id[k] < E ? e[id[k]] / sum : NAN;
-        for (int64_t k = 0; k < K; k++) kept += w[k];
-        for (int64_t k = 0; k < K; k++) w[k] = k_rd(c->d->renorm ? w[k] / kept : w[k], act);
+        const float *logit = c->in[0] + t * E;
+        float *w = c->out + t * K;
+        if (row_is_finite(logit, E))
+            weights_row(c, logit, c->in_i[1] + t * K, w, k_slice(c));
+        else
+            for (int64_t k = 0; k < K; k++) w[k] = NAN;
     }
 }
 
@@ -85,6 +118,7 @@ static void moe_out_rows(const k_call *c, const void *ctx, int64_t lo, int64_t h
     for (int64_t t = lo; t < hi; t++) {
         const float *routed = c->in[0] + t * D, *shared = c->in[1] + t * D;
         float g = k_rd(k_sigmoid(c->in[2][t]), act), *y = c->out + t * D;
+        if (c->lv->sgate == K_SGATE_OFF) g = 1;
         for (int64_t i = 0; i < D; i++) y[i] = k_rd(routed[i] + k_rd(g * shared[i], act), act);
     }
 }

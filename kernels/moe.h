@@ -1,11 +1,13 @@
 /* moe.h: the mixture of experts (qwen4_exp.md 6): moe_ids moe_weights moe_expert moe_routed moe_out.
  *
  * computes  moe_ids      the K best of p = softmax(logits[t]) in rank order (topk.h, lever topk.tie)
- *           moe_weights  renorm: rd(p_k / sum_k p_k), the sum in rank order; else rd(p_k)
+ *           moe_weights  renorm: rd(p_k / sum_k p_k), the sum in rank order; else rd(p_k). Lever moe.renorm: file
+ *                        (d->renorm says), on, off. Lever moe.softmax = bf16: p, the sum and the quotient are bf16
  *           moe_expert   out[t][k] = rd(w[ids[t][k]] x), x the token's row (per = 0) or the slot's own (per = 1)
  *           moe_routed   c_k = rd(down_k * weight_k); slots: rd(+0 + c_0 + c_1 ..); experts: acc = +0, in ascending
  *                        expert id acc = rd(acc + c)
- *           moe_out      rd(routed + rd(rd(sigmoid(sgate)) * shared))
+ *           moe_out      rd(routed + rd(rd(sigmoid(sgate)) * shared)); lever moe.sgate = off: as if that sigmoid
+ *                        were 1
  * inputs    moe_ids      in[0] logits [T,E]; K = cols; scratch 3 E a thread
  *           moe_weights  in[0] logits [T,E], in_i[1] ids [T,K]; d->renorm; scratch E a thread
  *           moe_expert   in[0] x [T,Kin] or [T,K*Kin], in_i[1] ids [T,K], w[0] array of nw[0] = E experts [O,Kin];
@@ -18,11 +20,14 @@
  *           slots serial, as above. A slot's bits know nothing of the other tokens: experts are a schedule only
  * rounds    f32 each step; rd where written
  * fma       in the dots only
- * special   a NaN logit makes every p NaN, all tie then; an id outside 0..E-1 gives NaN in its slot (ids are ours; a
- *           graft cannot read past the file); K = 0 gives +0
+ * special   a row of logits that holds a NaN or an infinity fails closed: ids -1 (no expert), weights NaN, so its
+ *           outputs are NaN; no other row knows. An id outside 0..E-1 gives NaN in its slot (a graft cannot read past
+ *           the file); K = 0 gives +0
  * bound     bands below; of ids none: a selection is judged by its margin
- * levers    act, topk.tie (moe_ids), moe.combine (moe_routed)
- * engines   HF eager: experts, tie torch; HF grouped_mm, vLLM: slots
+ * levers    act, topk.tie (moe_ids), moe.softmax (moe_ids, moe_weights), moe.renorm (moe_weights), moe.combine
+ *           (moe_routed), moe.sgate (moe_out)
+ * engines   HF eager: experts, tie torch; HF grouped_mm, vLLM: slots. bf16 softmax, no renorm, no shared gate: no
+ *           engine's choice, but what ports get wrong first
  */
 #ifndef K_MOE_H
 #define K_MOE_H
@@ -38,6 +43,11 @@ extern "C" {
  * lists are needed: E + 1 + 2 T K. */
 K_HD int64_t k_moe_expert_scratch(int64_t T, int64_t K, int64_t E, int64_t Kin) {
     return E + 1 + 2 * T * K + k_tile_scratch(Kin);
+}
+
+/* 1 when moe_weights divides by the sum of the chosen. */
+K_HD int k_moe_renorm(const k_call *c) {
+    return c->lv->renorm == K_RENORM_FILE ? c->d->renorm != 0 : c->lv->renorm == K_RENORM_ON;
 }
 
 void moe_ids_cpu(const k_call *c);

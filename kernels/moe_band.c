@@ -40,28 +40,38 @@ static double term_rms2(double dist) {
     return K_RMS2 * K_U * K_U * (dist * dist + 2);
 }
 
+/* moe.softmax = bf16: stores of p, and with renorm of the sum, its terms' (each with its share) and the quotient, which
+ * is then as round as act = bf16 would make it. All but the last, relative. */
+static void softmax_stores(int renorm, double share2, double *hard, double *rms2) {
+    if (!renorm) return; /* p's own store is the last */
+    *hard += 3 * k_store_hard(K_ACT_BF16);
+    *rms2 += k_store_rms2(K_ACT_BF16, 2 + share2);
+}
+
 static void weights_token(const k_call *c, int32_t t, k_band *part) {
     const int32_t *id = c->in_i[1] + t * c->cols;
     const float *l = c->in[0] + t * c->in_cols[0];
-    int64_t E = c->in_cols[0], n = c->d->renorm ? c->cols : E;
-    double most = -INFINITY, sum = 0, hard = 0, rms2 = 0;
+    int renorm = k_moe_renorm(c), coarse = c->lv->softmax == K_SOFTMAX_BF16;
+    int64_t E = c->in_cols[0], n = renorm ? c->cols : E;
+    double share2 = 0, most = -INFINITY, sum = 0, hard = 0, rms2 = 0;
     for (int64_t i = 0; i < E; i++) most = (double)l[i] > most ? (double)l[i] : most;
     for (int64_t i = 0; i < n; i++) { /* what is divided by: its error is the terms', each with its share */
-        int64_t j = c->d->renorm ? id[i] : i;
+        int64_t j = renorm ? id[i] : i;
         if (j < 0 || j >= E) continue;
         double dist = most - (double)l[j], e = (double)k_exp((float)-dist);
-        sum += e, hard += e * term_hard(dist), rms2 += e * e * term_rms2(dist);
+        sum += e, share2 += e * e, hard += e * term_hard(dist), rms2 += e * e * term_rms2(dist);
     }
-    hard /= sum, rms2 /= sum * sum;
+    hard /= sum, rms2 /= sum * sum, share2 /= sum * sum;
+    if (coarse) softmax_stores(renorm, share2, &hard, &rms2);
     /* renorm: two divisions, and K - 1 adds; else one division and the lanes32 sum */
-    double chain = c->d->renorm ? k_gamma((double)c->cols + 2) : k_lanes32_gamma((double)E) + K_U;
-    double chain2 = c->d->renorm ? 3 + (double)c->cols / 3 : 3 + (double)E / 3072;
+    double chain = renorm ? k_gamma((double)c->cols + 2) : k_lanes32_gamma((double)E) + K_U;
+    double chain2 = renorm ? 3 + (double)c->cols / 3 : 3 + (double)E / 3072;
     for (int64_t k = 0; k < c->cols; k++) {
         if (id[k] < 0 || id[k] >= E) continue;
         double dist = most - (double)l[id[k]], w = (double)k_exp((float)-dist) / sum;
-        double h = w * (hard + term_hard(dist) + chain) * (1 + 0x1p-10);
+        double h = w * (hard + term_hard(dist) + chain) * (1 + (coarse ? 0x1p-5 : 0x1p-10));
         double r2 = w * w * (rms2 + term_rms2(dist) + K_RMS2 * K_U * K_U * chain2);
-        store(w, c->lv->act, &h, &r2);
+        store(w, coarse ? K_ACT_BF16 : c->lv->act, &h, &r2);
         part->hard2 += h * h, part->rms2 += r2;
     }
 }
@@ -109,12 +119,19 @@ void moe_routed_band(const k_call *c, k_band *add) {
 
 static void out_token(const k_call *c, int32_t t, k_band *part) {
     int32_t act = c->lv->act;
-    double g = (double)k_sigmoid(c->in[2][t]), hg = 5 * K_U * g, r2g = 2.5 * K_RMS2 * K_U * K_U * g * g;
-    store(g, act, &hg, &r2g);
+    int on = c->lv->sgate == K_SGATE_ON;
+    double g = on ? (double)k_sigmoid(c->in[2][t]) : 1, hg = on ? 5 * K_U * g : 0,
+           r2g = 2.5 * K_RMS2 * K_U * K_U * g * g;
+    if (on)
+        store(g, act, &hg, &r2g);
+    else
+        r2g = 0;
     for (int64_t i = 0; i < c->cols; i++) {
         double s = (double)c->in[1][t * c->cols + i], v = g * s, h = hg * fabs(s), r2 = r2g * s * s;
-        step(v, &h, &r2);
-        store(v, act, &h, &r2);
+        if (on) { /* else the product is exact, and as round as what it is made of */
+            step(v, &h, &r2);
+            store(v, act, &h, &r2);
+        }
         v += (double)c->in[0][t * c->cols + i];
         step(v, &h, &r2);
         store(v, act, &h, &r2);

@@ -31,10 +31,11 @@ static inline void k_spread(const k_call *c, int64_t n, int64_t chunk, int64_t w
     for (int64_t b = 0; b < chunks; b++) f(c, ctx, b * chunk, (b + 1) * chunk < n ? (b + 1) * chunk : n);
 }
 
-/* The calling thread's slice of c->scratch. */
+/* The calling thread's slice of c->scratch. A call that is given one thread has one slice, whichever of the caller's
+ * threads that is. */
 static inline float *k_slice(const k_call *c) {
 #ifdef _OPENMP
-    return c->scratch + (int64_t)omp_get_thread_num() * c->scratch_n;
+    return c->nth < 2 ? c->scratch : c->scratch + (int64_t)omp_get_thread_num() * c->scratch_n;
 #else
     return c->scratch;
 #endif

@@ -108,7 +108,7 @@ static int32_t qsa(q4x_emit *e, const q4x_layer4 *L, const float *freq, int32_t 
 /* Section 6. */
 static int32_t moe(q4x_emit *e, const q4x_layer4 *L, int32_t x) {
     const k_dims *d = &e->p->d;
-    int32_t lg = NODE("moe.logits", matmul, d->E, IN(x), W1(&L->router));
+    int32_t lg = NODE("moe.logits", matmul, d->E, IN(x), W1(&L->router), .epi = K_EPI_ROUTER);
     int32_t ids = NODE("moe.ids", moe_ids, d->K, IN(lg), .is_ids = 1, .scores = lg);
     int32_t w = NODE("moe.weights", moe_weights, d->K, IN(lg, ids), .weights_of = ids);
     int32_t g = NODE("moe.gate", moe_expert, (int64_t)d->K * d->F, IN(x, ids), .w = {L->gate}, .nw = {d->E});

@@ -34,6 +34,8 @@ ARRAY(k_sigmoid)
 ARRAY(k_silu)
 ARRAY(k_softplus)
 ARRAY(k_rsqrt)
+ARRAY(k_erf)
+ARRAY(k_gelu)
 
 /* glibc is slow where exp overflows; there the answer is known. */
 static double d_exp(double x) {
@@ -53,6 +55,10 @@ static double d_softplus(double x) {
 }
 static double d_rsqrt(double x) {
     return 1.0 / sqrt(x);
+}
+
+static double d_gelu(double x) {
+    return 0.5 * x * erfc(-x * 0.70710678118654752440);
 }
 
 static void m_exp(mpfr_t y, float x) {
@@ -102,6 +108,19 @@ static void m_rsqrt(mpfr_t y, float x) {
     mpfr_rec_sqrt(y, y, MPFR_RNDN);
 }
 
+static void m_erf(mpfr_t y, float x) {
+    mpfr_set_flt(y, x, MPFR_RNDN);
+    mpfr_erf(y, y, MPFR_RNDN);
+}
+static void m_gelu(mpfr_t y, float x) { /* x/2 erfc(-x sqrt(1/2)) */
+    MPFR_DECL_INIT(r, PREC);
+    mpfr_set_d(r, 0.5, MPFR_RNDN);
+    mpfr_sqrt(r, r, MPFR_RNDN);
+    mpfr_mul_d(r, r, -(double)x, MPFR_RNDN);
+    mpfr_erfc(r, r, MPFR_RNDN);
+    mpfr_mul_d(y, r, 0.5 * (double)x, MPFR_RNDN);
+}
+
 typedef void (*array_fn)(const float *restrict, float *restrict, int);
 typedef struct {
     const char *name;
@@ -128,6 +147,9 @@ static const entry entries[] = {
     {"silu", v_k_silu, d_silu, m_silu, -F_LOGMAX, F_MAX, 2.40, 0x63c2cc37deb17f62, 0x0c27cbdb693bda4c},
     {"softplus", v_k_softplus, d_softplus, m_softplus, -F_MAX, F_MAX, 1.72, 0x60527be4af72279b, 0xdc5f1c1ebe8ef4b0},
     {"rsqrt", v_k_rsqrt, d_rsqrt, m_rsqrt, SUB_MIN, F_MAX, 1.50, 0x9d987c0de74df898, 0x205e1bdcd3af465a},
+    {"erf", v_k_erf, erf, m_erf, -F_MAX, F_MAX, 1.09, 0x944d48d3b4540f42, 0x0724cc614f2822d4},
+    {"gelu", v_k_gelu, d_gelu, m_gelu, 0, F_MAX, 1.70, 0x2d3f161e6c6b64c2,
+     0xb430752c7ef029fd}, /* below 0: gelu_below */
 };
 enum { NENTRIES = sizeof entries / sizeof *entries };
 
@@ -361,7 +383,7 @@ typedef struct {
     int fn;
     float x, y;
 } special;
-enum { EXP, LOG, LOG1P, SIN, COS, TANH, SIGMOID, SILU, SOFTPLUS, RSQRT };
+enum { EXP, LOG, LOG1P, SIN, COS, TANH, SIGMOID, SILU, SOFTPLUS, RSQRT, ERF, GELU };
 #define INF INFINITY
 static const special specials[] = {
     {EXP, 0, 1},
@@ -452,6 +474,26 @@ static const special specials[] = {
     {RSQRT, 4, 0.5f},
     {RSQRT, 0x1p-148f, 0x1p+74f},
     {RSQRT, -SUB_MIN, NAN},
+    {ERF, 0, 0},
+    {ERF, -0.0f, -0.0f},
+    {ERF, INF, 1},
+    {ERF, -INF, -1},
+    {ERF, NAN, NAN},
+    {ERF, F_MAX, 1},
+    {ERF, -F_MAX, -1},
+    {ERF, 3.9f, 0x1.fffffep-1f},
+    {ERF, 4, 1},
+    {ERF, SUB_MIN, SUB_MIN},
+    {ERF, -SUB_MIN, -SUB_MIN},
+    {GELU, 0, 0},
+    {GELU, -0.0f, -0.0f},
+    {GELU, INF, INF},
+    {GELU, -INF, NAN},
+    {GELU, NAN, NAN},
+    {GELU, F_MAX, F_MAX},
+    {GELU, -F_MAX, -0.0f},
+    {GELU, 64, 64},
+    {GELU, -64, -0.0f},
 };
 
 static int special_ok(const special *t, int talk) {
@@ -475,6 +517,33 @@ static void special_values(void **state) {
     assert_int_equal(bad, 0);
     static const special twins[] = {{SIN, -0.0f, 0}, {LOG, -1, 0}, {EXP, NAN, 1}, {TANH, INF, -1}, {SILU, -89, 0}};
     for (size_t i = 0; i < sizeof twins / sizeof *twins; i++) assert_false(special_ok(&twins[i], 0));
+}
+
+/* gelu below 0, where its chain cancels: the error over 2^-24 |x| (a subnormal x aside: one step). */
+static double below(float x, float y, double ref) {
+    double d = fabs((double)y - ref) - 0x1p-149;
+    return d <= 0 ? 0 : d == d ? d / (0x1p-24 * fabs((double)x)) : HUGE_VAL;
+}
+
+static const double GELU_BELOW = 0.88;
+
+static void gelu_below(void **state) {
+    const sample *s = *state;
+    double worst = 0;
+    MPFR_DECL_INIT(r, PREC);
+    for (int i = 0; i < s->n; i++) {
+        float x = s->x[i], y;
+        if (!(x < 0 && x >= -F_MAX)) continue;
+        v_k_gelu(&x, &y, 1);
+        m_gelu(r, x);
+        double d = below(x, y, mpfr_get_d(r, MPFR_RNDN));
+        if (!(d <= worst)) worst = d;
+    }
+    mpfr_free_cache();
+    print_message("gelu below 0: %.4f 2^-24 |x| (bound %.3f)\n", worst, GELU_BELOW);
+    assert_true(worst <= GELU_BELOW && worst > 0.5);
+    assert_false(below(-1.0f, -0x1.44ed1ep-3f + 0x1p-24f, d_gelu(-1.0)) <= GELU_BELOW); /* twins */
+    assert_false(below(-1.0f, NAN, d_gelu(-1.0)) <= GELU_BELOW);
 }
 
 /* ---- all inputs ---- */
@@ -541,6 +610,25 @@ static void exhaustive(void **state) {
     assert_int_equal(bad, 0);
 }
 
+/* gelu at every number below 0. */
+static void gelu_below_all(void **state) {
+    (void)state;
+    double worst = 0;
+    if (only && strcmp(only, "gelu") != 0) return;
+#pragma omp parallel for schedule(dynamic, 64) reduction(max : worst)
+    for (int64_t b = 0; b < 0x7f800000 / BLOCK; b++) { /* -0 up to -F_MAX */
+        float x[BLOCK], y[BLOCK];
+        for (int i = 0; i < BLOCK; i++) x[i] = k_bits_f32(0x80000000u + (uint32_t)(b * BLOCK + i));
+        v_k_gelu(x, y, BLOCK);
+        for (int i = b == 0; i < BLOCK; i++) {
+            double d = below(x[i], y[i], d_gelu((double)x[i]));
+            if (!(d <= worst)) worst = d;
+        }
+    }
+    print_message("gelu below 0: %.4f 2^-24 |x| (bound %.3f), all of them\n", worst, GELU_BELOW);
+    assert_true(worst <= GELU_BELOW);
+}
+
 /* MPFR as the judge on every 8209th code. */
 static void strided(void **state) {
     (void)state;
@@ -562,10 +650,12 @@ static void strided(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest quick[] = {
-        cmocka_unit_test(accuracy),  cmocka_unit_test(accuracy_twin), cmocka_unit_test(bits),
-        cmocka_unit_test(bits_twin), cmocka_unit_test(distance),      cmocka_unit_test(special_values),
+        cmocka_unit_test(accuracy),   cmocka_unit_test(accuracy_twin), cmocka_unit_test(bits),
+        cmocka_unit_test(bits_twin),  cmocka_unit_test(distance),      cmocka_unit_test(special_values),
+        cmocka_unit_test(gelu_below),
     };
-    const struct CMUnitTest all[] = {cmocka_unit_test(strided), cmocka_unit_test(exhaustive)};
+    const struct CMUnitTest all[] = {cmocka_unit_test(strided), cmocka_unit_test(exhaustive),
+                                     cmocka_unit_test(gelu_below_all)};
     only = argc > 2 ? argv[2] : NULL;
     int rc = cmocka_run_group_tests(quick, setup, teardown);
     if (argc > 1 && strcmp(argv[1], "long") == 0) rc += cmocka_run_group_tests(all, NULL, NULL);

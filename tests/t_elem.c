@@ -121,6 +121,23 @@ static void e_swiglu(const hk *h, double *y) {
     EACH(h, i) y[i] = (double)h->c.in[0][i] * sig((double)h->c.in[0][i]) * (double)h->c.in[1][i];
 }
 
+static void b_geglu(hk *h, int32_t T, int s) {
+    h->lv.gated = K_GATED_GELU;
+    b_two(h, T, s);
+}
+static void m_geglu(const hk *h, float *y) {
+    EACH(h, i) {
+        float a = hk_rd(h, 0, 0.5f * h->c.in[0][i] * (1.0f + k_erf(0x1.6a09e6p-1f * h->c.in[0][i])));
+        y[i] = hk_rd(h, 1, a * h->c.in[1][i]);
+    }
+}
+static void e_geglu(const hk *h, double *y) {
+    EACH(h, i) {
+        double g = (double)h->c.in[0][i];
+        y[i] = 0.5 * g * erfc(-g * sqrt(0.5)) * (double)h->c.in[1][i];
+    }
+}
+
 static float gate_of(const hk *h, int64_t i) {
     int64_t head = COL(h, i) / h->d.hd, k = COL(h, i) % h->d.hd;
     return at(h, 1, ROW(h, i), (2 * head + 1) * h->d.hd + k);
@@ -200,6 +217,7 @@ static const hk_op ops[] = {
     {"add", add_cpu, add_band, b_two, m_add, e_add, 3, 1},
     {"sigmoid", sigmoid_cpu, sigmoid_band, b_two, m_sigmoid, e_sigmoid, 3, 1},
     {"swiglu", swiglu_cpu, swiglu_band, b_two, m_swiglu, e_swiglu, 3, 3},
+    {"geglu", swiglu_cpu, swiglu_band, b_geglu, m_geglu, e_geglu, 3, 3},
     {"attn_gate", attn_gate_cpu, attn_gate_band, b_gate, m_gate, e_gate, 3, 3},
     {"gdn_g", gdn_g_cpu, gdn_g_band, b_gdn_g, m_gdn_g, e_gdn_g, 3, 0},
     {"hc_mix", hc_mix_cpu, hc_mix_band, b_mix, m_mix, e_mix, 3, 3},

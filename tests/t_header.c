@@ -30,6 +30,15 @@ static void counting(void **s) {
         {.levers = "{\"act\":\"bf16\",\"gdn\":\"chunk64\"}",
          .want = "act f32|bf16; gdn seq|chunk64",
          .suffix = " CONFOUNDED(2: act, gdn)"},
+        /* a dump that is older than a lever had its default */
+        {.levers = "{\"act\":\"f32\"}", .want = "", .suffix = ""},
+        {.levers = "{\"act\":\"f32\",\"gdn\":\"seq\",\"moe.renorm\":\"file\"}", .want = "", .suffix = ""},
+        {.levers = "{\"act\":\"f32\",\"gdn\":\"seq\",\"moe.renorm\":\"off\"}",
+         .want = "moe.renorm (absent)|off",
+         .suffix = ""},
+        {.levers = "{\"act\":\"f32\",\"gdn\":\"seq\",\"of.others\":\"file\"}",
+         .want = "of.others (absent)|file",
+         .suffix = ""},
         /* a profile counts as one, whatever it sets */
         {.levers = "{\"act\":\"bf16\",\"gdn\":\"chunk64\"}",
          .profile = "hf-bf16",

@@ -225,6 +225,37 @@ static void epilogues(void **state) {
     assert_true(k_epilogue_of(1.001f, K_EPI_NONE, 4, K_ACT_BF16) == 1.0f);
 }
 
+/* The router's store follows act, or moe.logits where that says otherwise: values and band are those of a plain product
+ * under the act that counts. No other epilogue asks moe.logits. */
+static void router_store(void **state) {
+    (void)state;
+    uint64_t seed = 14;
+    job j = job_new(K_T_BF16, 5, 2560, 37, 0, &seed);
+    float *want = need(5 * 37 * 4);
+    int differ = 0;
+    for (int32_t act = 0; act < 2; act++)
+        for (int32_t r = K_ROUTER_ACT; r <= K_ROUTER_BF16; r++) {
+            k_band b[3] = {{0, 0}, {0, 0}, {0, 0}};
+            j.c.epi = K_EPI_NONE, j.lv = (k_levers){.act = r == K_ROUTER_ACT ? act : r == K_ROUTER_BF16};
+            matmul_cpu(ready(&j, 1, 0));
+            matmul_band(&j.c, &b[0]);
+            memcpy(want, j.out, 5 * 37 * 4);
+            j.lv = (k_levers){.act = act, .router = r};
+            matmul_cpu(ready(&j, 1, 0));
+            matmul_band(&j.c, &b[1]);
+            for (int i = 0; i < 5 * 37; i++) differ += k_f32_bits(j.out[i]) != k_f32_bits(want[i]);
+            j.c.epi = K_EPI_ROUTER;
+            matmul_cpu(ready(&j, 1, 0));
+            matmul_band(&j.c, &b[2]);
+            assert_int_equal(vec_diff(j.out, want, 5 * 37), 5 * 37);
+            assert_memory_equal(&b[0], &b[2], sizeof b[0]);
+            assert_int_equal(b[0].hard2 == b[1].hard2, r == K_ROUTER_ACT || act == (r == K_ROUTER_BF16));
+        }
+    assert_true(differ > 300); /* twin: a plain product under moe.logits = the other */
+    free(want);
+    job_free(&j);
+}
+
 /* Scratch for the longest row is enough for each. */
 static void scratch_sizes(void **state) {
     (void)state;
@@ -438,10 +469,10 @@ static void tables(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks),    cmocka_unit_test(every_type),    cmocka_unit_test(every_shape),
-        cmocka_unit_test(epilogues), cmocka_unit_test(integers),      cmocka_unit_test(not_finite),
-        cmocka_unit_test(twins),     cmocka_unit_test(bands),         cmocka_unit_test(adversarial),
-        cmocka_unit_test(tables),    cmocka_unit_test(scratch_sizes),
+        cmocka_unit_test(blocks),      cmocka_unit_test(every_type),   cmocka_unit_test(every_shape),
+        cmocka_unit_test(epilogues),   cmocka_unit_test(router_store), cmocka_unit_test(integers),
+        cmocka_unit_test(not_finite),  cmocka_unit_test(twins),        cmocka_unit_test(bands),
+        cmocka_unit_test(adversarial), cmocka_unit_test(tables),       cmocka_unit_test(scratch_sizes),
     };
     return cmocka_run_group_tests_name("matmul", tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include "kernels/moe.h"
 #include "kernels/quant.h"
 #include "kernels/reduce.h"
+#include "kernels/topk.h"
 #include "tests/h_vec.h"
 
 static void *need(size_t n) {
@@ -198,19 +199,90 @@ static void router(void **state) {
                     }
                 }
             }
-    logits[5] = NAN; /* every weight of that token, and of no other; ids stay ids */
+}
+
+/* A row with a NaN or an infinity has no expert and no weight, and no other row knows of it. */
+static void fails_closed(void **state) {
+    (void)state;
+    uint64_t seed = 25;
+    enum { T = 9, E = 77, K = 6 };
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e38f};
+    float logits[T * E], w[T * K], was_w[T * K], scratch[3 * E];
+    int32_t ids[T * K], was[T * K];
+    for (int i = 0; i < T * E; i++) logits[i] = 4 * vec_gauss(&seed);
     k_levers lv = {.act = 0};
     k_dims d = {.renorm = 1};
     k_call c = {.T = T, .cols = K, .d = &d, .lv = &lv, .scratch = scratch, .scratch_n = 3 * E, .nth = 1};
-    c.in[0] = logits, c.in_cols[0] = E, c.out_i = ids;
-    for (lv.tie = K_TIE_LOWEST; lv.tie <= K_TIE_STL; lv.tie++) {
+    k_call v = c;
+    c.in[0] = v.in[0] = logits, c.in_cols[0] = v.in_cols[0] = E, c.out_i = ids;
+    v.out = w, v.in_i[1] = ids, v.in_cols[1] = K;
+    for (int b = 0; b < 4; b++)
+        for (lv.tie = K_TIE_LOWEST; lv.tie <= K_TIE_STL; lv.tie++)
+            for (int at = 3 * E; at < 4 * E; at += 19) {
+                float kept = logits[at];
+                moe_ids_cpu(&c), moe_weights_cpu(&v);
+                memcpy(was, ids, sizeof was), memcpy(was_w, w, sizeof was_w);
+                logits[at] = bad[b];
+                moe_ids_cpu(&c), moe_weights_cpu(&v);
+                for (int i = 0; i < T * K; i++) {
+                    int closed = i / K == 3 && b < 3; /* twin: the largest of numbers is one */
+                    assert_int_equal(ids[i] == -1, closed);
+                    assert_int_equal(isnan(w[i]), closed);
+                    if (i / K != 3) assert_true(ids[i] == was[i] && w[i] == was_w[i]);
+                }
+                assert_true(b < 3 || ids[3 * K] == at % E);
+                memcpy(ids, was, sizeof was); /* nor do ids from elsewhere open it */
+                moe_weights_cpu(&v);
+                for (int i = 0; b < 3 && i < T * K; i++) assert_int_equal(isnan(w[i]), i / K == 3);
+                logits[at] = kept;
+            }
+    moe_ids_cpu(&c);
+    ids[3 * K] = E; /* an id that is none: with renorm the sum it enters is none either */
+    moe_weights_cpu(&v);
+    for (int i = 0; i < T * K; i++) assert_int_equal(isnan(w[i]), i / K == 3);
+    lv.renorm = K_RENORM_OFF;
+    moe_weights_cpu(&v);
+    for (int i = 0; i < T * K; i++) assert_int_equal(isnan(w[i]), i == 3 * K);
+}
+
+/* Levers moe.renorm and moe.softmax, and what they leave alone. */
+static void router_levers(void **state) {
+    (void)state;
+    uint64_t seed = 26;
+    enum { T = 20, E = 77, K = 6 };
+    float logits[T * E], w[T * K], scratch[3 * E], e[E];
+    int32_t ids[T * K];
+    int coarse = 0;
+    for (int i = 0; i < T * E; i++) logits[i] = k_round_bf16(2 * vec_gauss(&seed));
+    for (int bits = 0; bits < 24; bits++) {
+        k_levers lv = {.act = bits & 1, .softmax = bits >> 1 & 1, .renorm = bits / 8};
+        k_dims d = {.renorm = bits >> 2 & 1};
+        k_call c = {.T = T, .cols = K, .d = &d, .lv = &lv, .scratch = scratch, .scratch_n = 3 * E, .nth = 1};
+        c.in[0] = logits, c.in_cols[0] = E, c.out_i = ids;
         moe_ids_cpu(&c);
-        for (int i = 0; i < T * K; i++) assert_true(ids[i] >= 0 && ids[i] < E);
+        c.out = w, c.in_i[1] = ids, c.in_cols[1] = K;
+        moe_weights_cpu(&c);
+        int divide = lv.renorm == K_RENORM_FILE ? d.renorm : lv.renorm == K_RENORM_ON;
+        for (int t = 0; t < T; t++) {
+            float most = -INFINITY, p[E], kept = 0, want[K];
+            for (int i = 0; i < E; i++) most = fmaxf(most, logits[t * E + i]);
+            for (int i = 0; i < E; i++) e[i] = k_exp(logits[t * E + i] - most);
+            float sum = k_lanes32_sum(e, E);
+            for (int i = 0; i < E; i++) p[i] = lv.softmax ? k_round_bf16(e[i] / sum) : e[i] / sum;
+            k_topk(p, E, K, K_TIE_LOWEST, (int32_t *)(void *)want, scratch);
+            assert_memory_equal(want, ids + t * K, sizeof want);
+            for (int k = 0; k < K; k++) kept += p[ids[t * K + k]];
+            kept = lv.softmax ? k_round_bf16(kept) : kept;
+            for (int k = 0; k < K; k++) {
+                float x = p[ids[t * K + k]];
+                x = divide ? x / kept : x;
+                x = lv.softmax || lv.act ? k_round_bf16(x) : x;
+                assert_int_equal(k_f32_bits(w[t * K + k]), k_f32_bits(x));
+                coarse += lv.softmax && lv.act && divide && x != k_round_bf16(e[ids[t * K + k]] / sum / kept);
+            }
+        }
     }
-    c.out = w, c.in_i[1] = ids, c.in_cols[1] = K;
-    ids[3 * K] = E;
-    moe_weights_cpu(&c);
-    for (int i = 0; i < T * K; i++) assert_int_equal(isnan(w[i]), i < K || i / K == 3);
+    assert_true(coarse > 10); /* the twin: a softmax in f32 is another */
 }
 
 /* ---- sums over experts ---- */
@@ -297,9 +369,10 @@ static void router_band(void **state) {
     int32_t ids[TOK * TOP];
     for (int i = 0; i < TOK * EX; i++) logits[i] = 2 * vec_gauss(&seed);
     for (int act = 0; act < 2; act++)
-        for (int renorm = 0; renorm < 2; renorm++) {
-            k_levers lv = {.act = act};
-            k_dims d = {.renorm = renorm};
+        for (int bits = 0; bits < 4; bits++) {
+            int renorm = bits & 1;
+            k_levers lv = {.act = act, .softmax = bits >> 1, .renorm = act ? K_RENORM_FILE : 1 + !renorm};
+            k_dims d = {.renorm = act ? renorm : !renorm}; /* the lever, where there is one, has the last word */
             k_call c = {.T = TOK, .cols = TOP, .d = &d, .lv = &lv, .scratch = scratch, .scratch_n = 3 * EX, .nth = 1};
             c.in[0] = logits, c.in_cols[0] = EX, c.out_i = ids;
             moe_ids_cpu(&c);
@@ -349,15 +422,18 @@ static void sum_bands(void **state) {
             for (int t = 0; t < TOK; t++) gate[t] = k_rd(vec_gauss(&seed), act);
             k_call o = {.T = TOK, .cols = W, .out = z, .lv = &lv, .nth = 1};
             o.in[0] = y, o.in[1] = down, o.in[2] = gate;
-            moe_out_cpu(&o);
-            err2 = 0;
-            for (int i = 0; i < TOK * W; i++) {
-                double g = 1 / (1 + exp(-(double)gate[i / W]));
-                err2 += pow((double)z[i] - (double)y[i] - g * (double)down[i], 2);
+            for (lv.sgate = K_SGATE_ON; lv.sgate <= K_SGATE_OFF; lv.sgate++) {
+                moe_out_cpu(&o);
+                err2 = 0;
+                for (int i = 0; i < TOK * W; i++) {
+                    double g = lv.sgate == K_SGATE_OFF ? 1 : 1 / (1 + exp(-(double)gate[i / W]));
+                    err2 += pow((double)z[i] - (double)y[i] - g * (double)down[i], 2);
+                    if (lv.sgate == K_SGATE_OFF) assert_true(z[i] == k_rd(y[i] + down[i], act));
+                }
+                b = (k_band){0, 0};
+                moe_out_band(&o, &b);
+                within("moe_out", err2, b, 1 / 1.3, 1.3);
             }
-            b = (k_band){0, 0};
-            moe_out_band(&o, &b);
-            within("moe_out", err2, b, 1 / 1.3, 1.3);
         }
     free(down);
     free(y);
@@ -366,9 +442,9 @@ static void sum_bands(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(expert_products), cmocka_unit_test(grouping),    cmocka_unit_test(router),
-        cmocka_unit_test(combine),         cmocka_unit_test(expert_band), cmocka_unit_test(router_band),
-        cmocka_unit_test(sum_bands),
+        cmocka_unit_test(fails_closed), cmocka_unit_test(router_levers), cmocka_unit_test(expert_products),
+        cmocka_unit_test(grouping),     cmocka_unit_test(router),        cmocka_unit_test(combine),
+        cmocka_unit_test(expert_band),  cmocka_unit_test(router_band),   cmocka_unit_test(sum_bands),
     };
     return cmocka_run_group_tests_name("moe", tests, NULL, NULL);
 }

@@ -171,50 +171,77 @@ static void prefill_is_decode(void **s) {
     }
 }
 
+static const struct {
+    const char *base, *spec;
+} LEVER_CASES[] = {
+    {"cpu", "cpu:act=bf16"},
+    {"cpu", "cpu:gdn=chunk64"},
+    {"cpu", "cpu:moe.combine=experts"},
+    {"cpu", "cpu:rope.freq=bf16"},
+    {"cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"},
+    {"cpu:act=bf16", "cpu:act=bf16,topk.tie=torch"},
+    {"cpu:act=bf16", "cpu:act=bf16,topk.tie=stl"},
+    {"cpu:act=bf16", "cpu:act=bf16,moe.logits=f32"},
+    {"cpu", "cpu:moe.logits=bf16"},
+    {"cpu", "cpu:moe.logits=bf16@L02.*"},
+    {"cpu", "cpu:moe.softmax=bf16"},
+    {"cpu:moe.renorm=off", "cpu:moe.renorm=on"}, /* the file says on */
+    {"cpu", "cpu:moe.renorm=off"},
+    {"cpu", "cpu:moe.act=gelu"},
+    {"cpu", "cpu:moe.act=gelu@moe.shared.act"},
+    {"cpu", "cpu:moe.sgate=off@L04.moe"},
+    {"cpu", "cpu:moe.sgate=off"},
+    {"cpu", "cpu:act=bf16@L02.blk"},
+    {"cpu", "cpu:act=bf16@moe"},
+    {"cpu", "cpu:gdn=chunk64@L05.*"},
+    {"cpu", "cpu:plant=sign@L02.gdn.core"},
+    {"cpu", "cpu:plant=swap@L03.attn.gated"},
+    {"cpu", "cpu:plant=roll@L04.moe.ids"},
+    {"cpu", "cpu:plant=ulp@L06.mhc.mix"},
+    {"cpu", "cpu:plant=nan@L01.ple.gate"},
+    {"cpu", "cpu:plant=inf@L07.attn.prob"},
+};
+enum { NLEVER_CASES = sizeof LEVER_CASES / sizeof *LEVER_CASES };
+
+/* Every value of every lever but the default is in a case. */
+static void levers_are_tested(void **s) {
+    (void)s;
+    for (int l = 0; l < q4x_nlevers; l++) {
+        char word[64], item[128];
+        for (int32_t v = 0; *q4x_lever_value(&q4x_levers[l], v, word, sizeof word); v++) {
+            int i = 0, is_default = v == 0 && q4x_levers[l].field != (size_t)-1;
+            snprintf(item, sizeof item, "%s=%s", q4x_levers[l].name, word);
+            while (i < NLEVER_CASES && !strstr(LEVER_CASES[i].spec, item)) i++;
+            if (i == NLEVER_CASES && !is_default) fail_msg("no case moves %s", item);
+        }
+    }
+}
+
 /* Each lever moves a bit (alive), and nothing before the first node that reads it (local). */
 static void levers_alive_and_local(void **s) {
     (void)s;
-    static const struct {
-        const char *base, *spec;
-    } CASES[] = {
-        {"cpu", "cpu:act=bf16"},
-        {"cpu", "cpu:gdn=chunk64"},
-        {"cpu", "cpu:moe.combine=experts"},
-        {"cpu", "cpu:rope.freq=bf16"},
-        {"cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"},
-        {"cpu:act=bf16", "cpu:act=bf16,topk.tie=torch"},
-        {"cpu:act=bf16", "cpu:act=bf16,topk.tie=stl"},
-        {"cpu", "cpu:act=bf16@L02.blk"},
-        {"cpu", "cpu:act=bf16@moe"},
-        {"cpu", "cpu:gdn=chunk64@L05.*"},
-        {"cpu", "cpu:plant=sign@L02.gdn.core"},
-        {"cpu", "cpu:plant=swap@L03.attn.gated"},
-        {"cpu", "cpu:plant=roll@L04.moe.ids"},
-        {"cpu", "cpu:plant=ulp@L06.mhc.mix"},
-        {"cpu", "cpu:plant=nan@L01.ple.gate"},
-        {"cpu", "cpu:plant=inf@L07.attn.prob"},
-    };
     q4x_net *net = h_net("tests/golden/micro-b");
     const q4x_plan *p = q4x_net_plan(net);
     make_ids(320);
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        result a = go(net, CASES[i].base, 2, 0, IDS, 140, NULL, 1), b = go(net, CASES[i].spec, 2, 0, IDS, 140, NULL, 1);
+    for (int i = 0; i < NLEVER_CASES; i++) {
+        result a = go(net, LEVER_CASES[i].base, 2, 0, IDS, 140, NULL, 1),
+               b = go(net, LEVER_CASES[i].spec, 2, 0, IDS, 140, NULL, 1);
         const char *first = first_difference(&a, &b, 0);
-        if (!first) fail_msg("%s moves nothing", CASES[i].spec);
+        if (!first) fail_msg("%s moves nothing", LEVER_CASES[i].spec);
         q4x_arm x, y;
-        assert_int_equal(q4x_arm_parse(CASES[i].base, &x, NULL), 0);
-        assert_int_equal(q4x_arm_parse(CASES[i].spec, &y, NULL), 0);
+        assert_int_equal(q4x_arm_parse(LEVER_CASES[i].base, &x, NULL), 0);
+        assert_int_equal(q4x_arm_parse(LEVER_CASES[i].spec, &y, NULL), 0);
         int32_t at = q4x_plan_find(p, first), scope = p->nnodes;
         for (int32_t k = p->nnodes - 1; k >= 0; k--) {
             k_levers lx, ly;
             char wx[128], wy[128];
             q4x_arm_resolve(&x, p->node[k].name, 0, &lx);
             q4x_arm_resolve(&y, p->node[k].name, 0, &ly);
-            q4x_lever_words(&lx, k_ops[p->node[k].op].name, wx, sizeof wx);
-            q4x_lever_words(&ly, k_ops[p->node[k].op].name, wy, sizeof wy);
+            q4x_lever_words(&lx, q4x_plan_lever_word(p, k), wx, sizeof wx);
+            q4x_lever_words(&ly, q4x_plan_lever_word(p, k), wy, sizeof wy);
             if (strcmp(wx, wy) || q4x_arm_plant(&y, p->node[k].name, 0)) scope = k;
         }
-        if (at >= 0 && at < scope) fail_msg("%s: %s moved, before %s", CASES[i].spec, first, p->node[scope].name);
+        if (at >= 0 && at < scope) fail_msg("%s: %s moved, before %s", LEVER_CASES[i].spec, first, p->node[scope].name);
         drop(&a);
         drop(&b);
     }
@@ -539,6 +566,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nulls),
         cmocka_unit_test(prefill_is_decode),
+        cmocka_unit_test(levers_are_tested),
         cmocka_unit_test(levers_alive_and_local),
         cmocka_unit_test(plants_reach_what_is_kept),
         cmocka_unit_test(refusals),
