@@ -12,6 +12,7 @@ libxxhash-dev   build h:xxhash.h    XXH3: the hashes by which dumps are compared
 zlib1g-dev      build h:zlib.h      deflate: full tensors in dumps
 libcmocka-dev   test  h:cmocka.h    the unit tests' framework
 libmpfr-dev     test  h:mpfr.h      correctly rounded references for exp, log, sin and cos
+libssl-dev      test  h:openssl/sha.h sha256: who made a recorded run
 g++             test  c:g++         kernel headers must compile as C++17 too
 clang           fuzz  c:clang       libFuzzer, and a second opinion on warnings
 libclang-rt-14-dev fuzz l:libclang_rt.fuzzer-x86_64.a the fuzzer's runtime

@@ -23,7 +23,7 @@ lib jansson jansson.h libjansson-dev "JSON"
 lib xxhash xxhash.h libxxhash-dev "hashes"
 lib z zlib.h zlib1g-dev "deflate"
 echo "tests"
-for t in "cmocka cmocka.h libcmocka-dev" "mpfr mpfr.h libmpfr-dev"; do
+for t in "cmocka cmocka.h libcmocka-dev" "mpfr mpfr.h libmpfr-dev" "crypto openssl/sha.h libssl-dev"; do
     # shellcheck disable=SC2086 # three words
     set -- $t
     is "$1" "for make check" "$(has "$2")" "missing ($3): make deps"

@@ -1,4 +1,5 @@
-/* t_moe_golden.c: the mixture of experts against recorded runs, every step from the file's own inputs. */
+/* t_moe_golden.c: the mixture of experts against recorded runs, every step from the file's own inputs. One block at the
+ * released geometry: t_moe_block.c. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,79 +199,10 @@ static void micro_b(void **state) {
     assert_true(good(recorded("../shared/golden/micro-b", 8, 12)));
 }
 
-/* ---- the released geometry: weights by formula ---- */
-
-static void make_weight(uint16_t *w, int64_t first, int64_t n, uint64_t tensor, float amp) {
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t z = (uint64_t)(first + i) + 3543236481410u + (tensor << 48);
-        float v = (float)((int64_t)(vec_u64(&z) >> 40) - (1 << 23)) * amp;
-        w[i] = k_bf16_from_f32(v);
-    }
-}
-
-enum { D = 2560, F = 640, E = 512, K = 10 };
-
-/* Case c of the file with the experts it needs. */
-static void block_case(const vec_st *f, int c, share *s) {
-    char key[64];
-    int64_t T, n;
-    float *in[4];
-    static const char *const name[] = {"hidden", "routing_weights", "expert_out", "selected_experts"};
-    for (int i = 3; i >= 0; i--) {
-        snprintf(key, sizeof key, "case%d_%s", c, name[i]);
-        in[i] = vec_st_get(f, key, &T, &n);
-        assert_non_null(in[i]);
-    }
-    const int32_t *ids = (const int32_t *)(const void *)in[3];
-    static k_weight w[3][E];
-    static int64_t made[E];
-    int64_t count = 0, size = 3 * (int64_t)F * D;
-    memset(made, 0, sizeof made);
-    for (int64_t i = 0; i < T * K; i++)
-        if (!made[ids[i]]) made[ids[i]] = ++count;
-    uint16_t *all = need((size_t)(count * size) * 2);
-    for (int64_t e = 0; e < E; e++) {
-        uint16_t *at = all + (made[e] ? made[e] - 1 : 0) * size;
-        for (int p = 0; p < 3; p++)
-            w[p][e] = (k_weight){at + p * F * D, p < 2 ? F : D, p < 2 ? D : F, p < 2 ? 2 * D : 2 * F, K_T_BF16};
-        if (!made[e]) continue;
-        make_weight(at, e * 2 * F * D, 2 * F * D, 2, 0x1p-28f);
-        make_weight(at + 2 * F * D, e * F * D, F * D, 3, 0x1p-27f);
-    }
-    const k_weight *const ws[3] = {w[0], w[1], w[2]};
-    float *y = need((size_t)(T * D) * 4);
-    run_experts(ws, E, in[0], ids, in[1], T, K, y);
-    compare("expert_out", y, in[2], T * D, s);
-    free(all);
-    free(y);
-    for (int i = 0; i < 4; i++) free(in[i]);
-}
-
-static void moe_block(void **state) {
-    (void)state;
-    vec_st f;
-    if (vec_st_open(&f, "../shared/golden/moe-block/moe-golden.safetensors")) {
-        print_message("skipped: no ../shared/golden/moe-block\n");
-        vec_st_close(&f);
-        skip();
-    }
-    k_weight gate = weight(&f, "gate_weight"); /* the generator first */
-    uint16_t *g = need((size_t)(E * D) * 2);
-    make_weight(g, 0, E * D, 1, 0x1p-26f);
-    assert_memory_equal(g, gate.data, (size_t)(E * D) * 2);
-    free(g);
-    share s = {0, 0};
-    block_case(&f, 2, &s);
-    print_message("moe-block case 2: %d of %d elements equal by bits\n", (int)s.same, (int)s.all);
-    assert_true((double)s.same >= 0.995 * (double)s.all);
-    vec_st_close(&f);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_a),
         cmocka_unit_test(micro_b),
-        cmocka_unit_test(moe_block),
     };
     return cmocka_run_group_tests_name("moe_golden", tests, NULL, NULL);
 }
