@@ -22,8 +22,8 @@ static error_t common_option(int key, char *arg, struct argp_state *state) {
     cmd_ctx *c = state->input;
     (void)arg;
     switch (key) {
-    case 'h': argp_state_help(state, stdout, ARGP_HELP_STD_HELP); return 0;
-    case KEY_USAGE: argp_state_help(state, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
+    case 'h': c->help = ARGP_HELP_STD_HELP; return 0;
+    case KEY_USAGE: c->help = ARGP_HELP_USAGE; return 0;
     case 'v': c->verbose++; return 0;
     case 'j': c->json = 1; return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -37,6 +37,40 @@ static error_t top_option(int key, char *arg, struct argp_state *state) {
     state->child_inputs[0] = p->input;
     state->child_inputs[1] = p->c;
     return 0;
+}
+
+/* Without the name that argp put in front, which cmd_misuse puts there itself. */
+static const char *first_line(const cmd_ctx *c, char *said) {
+    size_t name = strlen(c->name);
+    if (!said) return "these options and arguments cannot be read";
+    said[strcspn(said, "\n")] = 0;
+    return !strncmp(said, c->name, name) && !strncmp(said + name, ": ", 2) ? said + name + 2 : said;
+}
+
+/* The option of this key, in a command's own list or in those of its children. */
+static const struct argp_option *find_option(const struct argp *a, int key) {
+    for (const struct argp_option *o = a->options; o && (o->name || o->key || o->doc); o++)
+        if (o->key == key) return o;
+    for (const struct argp_child *k = a->children; k && k->argp; k++) {
+        const struct argp_option *o = find_option(k->argp, key);
+        if (o) return o;
+    }
+    return NULL;
+}
+
+int cmd_empty(const struct argp_state *state, int key, const char *arg) {
+    if (!arg || *arg) return 0;
+    if (key == ARGP_KEY_ARG) {
+        argp_error(state, "an argument is empty");
+        return 1;
+    }
+    const struct argp_option *o = find_option(state->root_argp, key);
+    if (!o || !o->arg) return 0;
+    if (o->name)
+        argp_error(state, "--%s: empty, expected %s", o->name, o->arg);
+    else
+        argp_error(state, "-%c: empty, expected %s", key, o->arg);
+    return 1;
 }
 
 void cmd_parse(const struct argp *own, int argc, char **argv, cmd_ctx *c, int with_json, void *input) {
@@ -56,7 +90,20 @@ void cmd_parse(const struct argp *own, int argc, char **argv, cmd_ctx *c, int wi
     argp_err_exit_status = CMD_USAGE;
     setenv("ARGP_HELP_FMT", "rmargin=110,opt-doc-col=30,no-dup-args-note", 0);
     argv[0] = c->name; /* argp names the command by it */
-    argp_parse(&top, argc, argv, ARGP_NO_HELP, NULL, &in);
+    /* argp and getopt say two lines where one is due: they are heard here, and the first is passed on */
+    char *said = NULL;
+    size_t length = 0;
+    FILE *own_stderr = stderr, *ear = open_memstream(&said, &length);
+    if (ear) stderr = ear;
+    error_t rc = argp_parse(&top, argc, argv, ARGP_NO_HELP | ARGP_NO_EXIT, NULL, &in);
+    stderr = own_stderr;
+    if (ear) fclose(ear);
+    if (c->help) {
+        argp_help(&top, stdout, (unsigned)c->help, c->name);
+        exit(CMD_OK);
+    }
+    if (rc || length) exit(cmd_misuse(c, "%s", first_line(c, said)));
+    free(said);
     q4x_log_init(&c->log, stderr, c->verbose, !c->json);
 }
 
@@ -75,8 +122,14 @@ int cmd_misuse(cmd_ctx *c, const char *fmt, ...) {
     va_start(ap, fmt);
     vfprintf(stderr, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "\nTry '%s --help' for its options.\n", c->name);
+    fprintf(stderr, " (see '%s --help')\n", c->name);
     return CMD_USAGE;
+}
+
+int cmd_refused(cmd_ctx *c, const q4x_err *err) {
+    if (err->code != Q4X_E_ARG) return cmd_fail(c, err);
+    q4x_log_done(&c->log);
+    return cmd_misuse(c, "%s", err->msg);
 }
 
 /* ---- JSON ---- */

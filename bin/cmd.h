@@ -24,6 +24,7 @@ typedef struct cmd_ctx {
     int argc;        /* of the command, its own name first, as given */
     char **argv;
     int json;    /* --json was given */
+    int help;    /* --help or --usage was given: which help argp shall print */
     int verbose; /* count of -v */
     q4x_log log; /* stderr; ready after cmd_parse */
 } cmd_ctx;
@@ -48,9 +49,15 @@ extern const int cmd_count;
  * the program with 129 on a usage error and with 0 after help, so it returns only when all is well. */
 void cmd_parse(const struct argp *own, int argc, char **argv, cmd_ctx *c, int with_json, void *input);
 
+/* No value of ours is empty: 1, and said, when this one is. First line of a command's parser. */
+int cmd_empty(const struct argp_state *state, int key, const char *arg);
+
 /* "q4x run: message" on stderr (with -v also where it arose); returns CMD_FATAL. */
 int cmd_fail(cmd_ctx *c, const q4x_err *err);
-/* The same for a mistake on the command line: with a hint where help is; returns CMD_USAGE. */
+/* The same for an error that may be that of an option's value, which only the model could show (Q4X_E_ARG: a lever in
+ * scope at no node, an id out of the vocabulary): returns CMD_USAGE then. */
+int cmd_refused(cmd_ctx *c, const q4x_err *err);
+/* The same for a mistake on the command line: one line, with a hint where help is; returns CMD_USAGE. */
 int cmd_misuse(cmd_ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Print and drop a JSON value: indented, keys in the order they were set, reals with `digits` significant digits (9

@@ -1,4 +1,5 @@
 /* cmd_export.c: full tensors of a dump as safetensors. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@ typedef struct {
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case 't': o->to = arg; return 0;
     case ARGP_KEY_ARG:

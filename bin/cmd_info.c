@@ -296,7 +296,7 @@ static int looks_like_dump(const char *path) {
     FILE *f = S_ISREG(st.st_mode) ? fopen(path, "rb") : NULL;
     size_t n = f ? fread(magic, 1, 4, f) : 0;
     if (f) fclose(f);
-    return n == 4 && !memcmp(magic, "Q4XD", 4);
+    return n == 4 && !memcmp(magic, "\x89Q4D", 4);
 }
 
 int cmd_info(int argc, char **argv, cmd_ctx *c) {

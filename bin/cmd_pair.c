@@ -1,5 +1,6 @@
 #include "bin/cmd_pair.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +9,15 @@ enum { KEY_FLOOR_A = 0x300, KEY_FLOOR_B, KEY_NULL, KEY_ALLOW, KEY_SESSION };
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     cmd_pair *p = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case KEY_FLOOR_A: p->floor_a = arg; return 0;
     case KEY_FLOOR_B: p->floor_b = arg; return 0;
     case KEY_NULL:
-        if (state->next >= state->argc) argp_error(state, "--device-null takes two dumps");
+        if (state->next >= state->argc || !*state->argv[state->next]) {
+            argp_error(state, "--device-null takes two dumps");
+            return EINVAL;
+        }
         p->null_a = arg;
         p->null_b = state->argv[state->next++];
         return 0;

@@ -1,4 +1,5 @@
 /* cmd_run.c: ids in, ids out. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,7 @@ enum { KEY_ARM = 0x200, KEY_LOGITS, KEY_ROWS };
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->gen; return 0;
     case KEY_ARM: o->gen.spec = arg; return 0;
@@ -124,7 +126,7 @@ int cmd_run(int argc, char **argv, cmd_ctx *c) {
     cmd_parse(&argp, argc, argv, c, 1, &o);
     result r = {.o = &o, .c = c, .ids = json_array(), .forwards = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
-    if (!code) code = run(&o, c, &r, &err) ? cmd_fail(c, &err) : print(&r, c);
+    if (!code) code = run(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&r, c);
     json_decref(r.ids);
     json_decref(r.forwards);
     cmd_gen_free(&o.gen);

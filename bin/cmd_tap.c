@@ -1,4 +1,5 @@
 /* cmd_tap.c: a run with taps, into a dump. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,7 @@ static int parse_mode(const char *arg, q4x_mode *ret) {
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->gen; return 0;
     case KEY_ARM:
@@ -171,7 +173,7 @@ int cmd_tap(int argc, char **argv, cmd_ctx *c) {
     result r = {.o = &o, .c = c, .ids = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
     if (!code) code = name_dump(&o, c);
-    if (!code) code = tap(&o, c, &r, &content, &err) ? cmd_fail(c, &err) : print(&o, &r, &content, c);
+    if (!code) code = tap(&o, c, &r, &content, &err) ? cmd_refused(c, &err) : print(&o, &r, &content, c);
     json_decref(r.ids);
     cmd_gen_free(&o.gen);
     return code;

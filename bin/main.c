@@ -44,7 +44,7 @@ static int unknown(const char *name) {
     const char *near = cmd_nearest(name, command_name, cmd_count, NULL);
     fprintf(stderr, "q4x: no command '%.40s'", name);
     if (near) fprintf(stderr, "; did you mean '%s'?", near);
-    fprintf(stderr, "\nTry 'q4x help' for the list.\n");
+    fprintf(stderr, " (see 'q4x help')\n");
     return CMD_USAGE;
 }
 
@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
     }
     const char *name = !strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ? "version" : argv[1];
     if (name[0] == '-') {
-        fprintf(stderr, "q4x: unknown option '%.40s'\nTry 'q4x help' for the list of commands.\n", name);
+        fprintf(stderr, "q4x: unknown option '%.40s' (see 'q4x help')\n", name);
         return CMD_USAGE;
     }
     const cmd_row *k = find(name);

@@ -43,18 +43,21 @@ static int read_text(const char *path, char **ret, q4x_err *err) {
     return q4x_fail(err, Q4X_E_NOMEM, "%.160s: too long for a list of ids", path);
 }
 
+/* Ids with blanks, lines or one comma between them; a comma that no id follows, or none precedes, is a mistake. */
 static int parse_list(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
     int32_t *ids = NULL, n = 0, cap = 0;
     const char *p = text;
-    for (;;) {
+    for (int due = 0;; due = *p == ',', p += due) {
         while (isspace((unsigned char)*p)) p++;
-        if (!*p) break;
+        if (!*p && !due) break;
         char *end;
         errno = 0;
         long v = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : -1;
         if (v < 0 || v > INT32_MAX || errno || (*end && *end != ',' && !isspace((unsigned char)*end))) {
+            int len = (int)strcspn(p, ", \t\r\n");
             free(ids);
-            return q4x_fail(err, Q4X_E_ARG, "%s: element %d is '%.20s', expected a token id", what, n, p);
+            return q4x_fail(err, Q4X_E_ARG, "%s: element %d is '%.*s', expected a token id", what, n,
+                            len < 20 ? len : 20, p);
         }
         if (n == cap) {
             cap = cap ? 2 * cap : 64;
@@ -67,7 +70,6 @@ static int parse_list(const char *what, const char *text, int32_t **ret, int32_t
         }
         ids[n++] = (int32_t)v;
         for (p = end; isspace((unsigned char)*p); p++) {}
-        if (*p == ',') p++;
     }
     *ret = ids;
     *ret_n = n;
@@ -105,6 +107,7 @@ static long number(struct argp_state *state, const char *what, const char *arg, 
 
 static error_t gen_option(int key, char *arg, struct argp_state *state) {
     cmd_gen *g = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case KEY_IDS:
         g->prompt_given = 1;

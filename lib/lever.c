@@ -76,10 +76,10 @@ static int apply_profile(q4x_arm *a, const char *name, q4x_err *err) {
     for (int i = 0; i < q4x_nprofiles; i++) {
         if (strcmp(q4x_profiles[i].name, name)) continue;
         snprintf(a->profile, sizeof a->profile, "%s", name);
-        char buf[160];
-        snprintf(buf, sizeof buf, "%s", q4x_profiles[i].items);
-        for (char *save, *t = strtok_r(buf, ",", &save); t; t = strtok_r(NULL, ",", &save)) {
-            int rc = q4x_arm_add(a, t, err);
+        char item[160];
+        for (const char *p = *q4x_profiles[i].items ? q4x_profiles[i].items : NULL;
+             q4x_next_word(&p, item, sizeof item);) {
+            int rc = q4x_arm_add(a, item, err);
             if (rc) return rc;
             a->item[a->nitems - 1].soft = 1;
         }
@@ -146,11 +146,13 @@ int q4x_arm_parse(const char *spec, q4x_arm *ret, q4x_err *err) {
     int rc = parse_device(&a, spec, &rest, err);
     if (rc) return rc;
     if (*rest == ':') {
-        if (!rest[1]) return q4x_fail(err, Q4X_E_ARG, "arm '%s': expected levers after ':'", spec);
-        char buf[sizeof a.spec];
-        strcpy(buf, rest + 1);
-        for (char *save, *t = strtok_r(buf, ",", &save); t; t = strtok_r(NULL, ",", &save))
-            if ((rc = q4x_arm_add(&a, t, err))) return rc;
+        char item[sizeof a.spec];
+        for (const char *p = rest + 1; q4x_next_word(&p, item, sizeof item);) {
+            if (!*item)
+                return q4x_fail(err, Q4X_E_ARG, "arm '%s': a lever is empty, expected NAME=VALUE[@GLOB[#FORWARD]]",
+                                spec);
+            if ((rc = q4x_arm_add(&a, item, err))) return rc;
+        }
     }
     *ret = a;
     return 0;

@@ -27,6 +27,15 @@ int q4x_word_in(const char *words, const char *name) {
     return 0;
 }
 
+int q4x_next_word(const char **p, char *buf, size_t size) {
+    if (!*p) return 0;
+    size_t n = strcspn(*p, ","), copied = n < size ? n : size - 1;
+    memcpy(buf, *p, copied);
+    buf[copied] = 0;
+    *p = (*p)[n] ? *p + n + 1 : NULL;
+    return 1;
+}
+
 char *q4x_pool_str(q4x_pool *p, const void *bytes, size_t n) {
     if (n >= SIZE_MAX - sizeof(q4x_pool_chunk) - 1) return NULL;
     q4x_pool_chunk *c = p->chunk;

@@ -12,6 +12,11 @@
 /* 1 when name is one of the blank-separated words. */
 int q4x_word_in(const char *words, const char *name);
 
+/* The next word of a list with commas between them: *p moves behind it (start with the list; it becomes NULL after the
+ * last word). Copied into buf, cut to size. Returns 0 when there is none left. "" is a list of one empty word, "a," has
+ * an empty one at its end: who asks refuses them. */
+int q4x_next_word(const char **p, char *buf, size_t size);
+
 /* ---- pool; zero-initialise ---- */
 typedef struct q4x_pool_chunk q4x_pool_chunk;
 typedef struct {

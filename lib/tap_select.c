@@ -2,8 +2,11 @@
 #include "lib/tap_int.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "lib/names.h"
 
 /* "0-3,47" into keep[layers]. */
 static int parse_layers(const char *list, int32_t layers, char *keep, q4x_err *err) {
@@ -46,23 +49,48 @@ static int reads_a_choice(const char *word) {
     return 0;
 }
 
-/* Mark the nodes that one glob of the list matches, within the kept layers. */
-static int apply_glob(const q4x_tapset *t, const char *glob, const char *layer_keep, q4x_err *err) {
+/* Mark the nodes that one glob matches within the kept layers. Returns how many there are; *any: with all layers. */
+static int apply_glob(const q4x_tapset *t, const char *glob, const char *layer_keep, int *any) {
     int hits = 0;
+    *any = 0;
     for (int32_t i = 0; i < t->nnodes; i++) {
         int32_t layer = t->node[i].layer;
         if (!q4x_node_match(glob, t->node[i].name)) continue;
+        ++*any;
+        if (layer >= 0 && !layer_keep[layer]) continue;
+        t->tap[i].want = 1;
         hits++;
-        if (layer < 0 || layer_keep[layer]) t->tap[i].want = 1;
     }
-    if (hits) return 0;
-    return q4x_fail(err, Q4X_E_ARG, "--node '%s': matches no node; `q4x info MODEL --nodes` lists them", glob);
+    return hits;
+}
+
+/* Every glob must match something; those that do not are named together. */
+static int apply_globs(const q4x_tapset *t, const q4x_tap_opts *o, const char *layer_keep, q4x_err *err) {
+    char missing[160] = "", *glob = malloc(strlen(o->nodes) + 1);
+    int rc = 0, outside = 1;
+    size_t at = 0;
+    if (!glob) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
+    for (const char *p = o->nodes; q4x_next_word(&p, glob, strlen(o->nodes) + 1);) {
+        int any;
+        if (!*glob) TRY(q4x_fail(err, Q4X_E_ARG, "--node '%s': a glob is empty", o->nodes));
+        if (apply_glob(t, glob, layer_keep, &any)) continue;
+        outside = outside && any;
+        if (at < sizeof missing)
+            at += (size_t)snprintf(missing + at, sizeof missing - at, "%s%s", at ? ", " : "", glob);
+    }
+    if (at && outside)
+        rc = q4x_fail(err, Q4X_E_ARG, "--node: no node matches %s in the layers of --layer '%s'", missing, o->layers);
+    else if (at)
+        rc = q4x_fail(err, Q4X_E_ARG, "--node: no node matches %s; `q4x info --nodes MODEL` lists them", missing);
+done:
+    free(glob);
+    return rc;
 }
 
 int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
     int rc = 0;
-    char *keep = calloc((size_t)p->d.L + 1, 1), *globs = NULL;
+    char *keep = calloc((size_t)p->d.L + 1, 1);
     if (!keep) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
     if (o->layers)
         TRY(parse_layers(o->layers, p->d.L, keep, err));
@@ -76,17 +104,8 @@ int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
         if (o->bands && i < p->nnodes && (layer < 0 || keep[layer]) && reads_a_choice(q4x_plan_lever_word(p, i)))
             t->tap[i].want = 1;
     }
-    if (o->nodes) {
-        globs = strdup(o->nodes);
-        if (!globs) {
-            rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
-            goto done;
-        }
-        for (char *save, *g = strtok_r(globs, ",", &save); g; g = strtok_r(NULL, ",", &save))
-            TRY(apply_glob(t, g, keep, err));
-    }
+    if (o->nodes) TRY(apply_globs(t, o, keep, err));
 done:
     free(keep);
-    free(globs);
     return rc;
 }

@@ -385,13 +385,35 @@ static void test_names(void **state) {
     free(big);
 }
 
+/* "a,b," as its words; what is longer than the buffer is cut, and the list goes on behind it. */
+static void expect_words(const char *list, const char *joined) {
+    char word[4], got[64] = "";
+    for (const char *p = list; q4x_next_word(&p, word, sizeof word);) {
+        strcat(got, "[");
+        strcat(got, word);
+        strcat(got, "]");
+    }
+    assert_string_equal(got, joined);
+}
+
+static void test_words(void **state) {
+    (void)state;
+    expect_words("a", "[a]");
+    expect_words("a,b", "[a][b]");
+    expect_words("", "[]");
+    expect_words("a,", "[a][]");
+    expect_words(",a", "[][a]");
+    expect_words("a,,b", "[a][][b]");
+    expect_words("abcd,ef", "[abc][ef]");
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_map),         cmocka_unit_test(test_tail),          cmocka_unit_test(test_cursor),
         cmocka_unit_test(test_cursor_ends), cmocka_unit_test(test_out),           cmocka_unit_test(test_out_links),
         cmocka_unit_test(test_out_full),    cmocka_unit_test(test_out_cut_short), cmocka_unit_test(test_hex),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_names),       cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -380,7 +380,10 @@ static void refusals(void **s) {
     q4x_net *net = h_net("tests/golden/micro-a");
     expect_refused(net, "gpu", "cpu or cuda");
     expect_refused(net, "cpu/0", "threads");
-    expect_refused(net, "cpu:", "after ':'");
+    expect_refused(net, "cpu:", "a lever is empty");
+    expect_refused(net, "cpu:act=bf16,", "a lever is empty");
+    expect_refused(net, "cpu:,act=bf16", "a lever is empty");
+    expect_refused(net, "cpu:act=bf16,,gdn=chunk64", "a lever is empty");
     expect_refused(net, "cpu:act", "NAME=VALUE");
     expect_refused(net, "cpu:act=f16", "f32|bf16");
     expect_refused(net, "cpu:nope=1", "no such lever");

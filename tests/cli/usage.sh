@@ -1,6 +1,6 @@
-# what is wrong on the command line: 129, one line and a hint, nothing on stdout
-try() { q4x "$@" >o; echo "-> $?"; cat o; }
-try
+# what is wrong on the command line: 129, one line with a hint, nothing on stdout
+try() { q4x "$@" >o 2>e; echo "-> $?"; cat e o; test "$(wc -l <e)" = 1 || echo "not one line"; }
+q4x; echo "-> $?"
 try rnu
 try infos
 try xyzzyplugh
@@ -27,6 +27,32 @@ try tap models/demo.gguf --ids 1
 try tap models/demo.gguf --ids 1 --arm a/b
 try tap models/demo.gguf --ids 1 --arm a --mode some
 try tap models/demo.gguf --ids 1 --arm a --rows 5-3
+try bisect a b c
+# no value is empty, no list has a hole
+m=models/demo.gguf
+for o in --ids --stop --force-ids --spec --device --lever --as --threads --logits --logits-rows; do try run $m $o ''; done
+try run $m -n ''
+try run $m ''
+for o in --layer --node --mode --rows --arm --output; do try tap $m --ids 1 $o ''; done
+for o in --floor-a --session; do try bisect a b $o ''; done
+try bisect a b --device-null a ''
+try run $m --ids 1,2,
+try run $m --ids ,1
+try run $m --ids 1,2 --stop 1,,
+try run $m --ids 1 --spec cpu:act=bf16,
+try run $m --ids 1 --spec cpu:,act=bf16
+try run $m --ids 1 --spec cpu:
+try run $m --ids 1 --lever act=bf16,
+try tap $m --ids 1 --arm a --node emb,
+try tap $m --ids 1 --arm a --node nosuch,emb,nada
+try tap $m --ids 1 --arm a --node gdn.core --layer 3
+try tap $m --ids 1 --arm a --layer 0,
+try tap $m --ids 1 --arm a --layer 99
+# twins: what looks alike and is right
+printf '1,\n2 3\n' >ids.txt
+for ids in '1,2,3' ' 1 , 2 3' @ids.txt; do q4x run $m --ids "$ids" -n 2; done
+q4x run $m --ids 1,2,3 -n 2 --lever act=bf16,gdn=chunk64 --stop '5, 6'
+q4x tap $m --ids 1,2,3 -n 2 -o /dev/null --node 'emb,gdn.core' --layer 2-3 | tail -n 1
 try export only-one
 try export a b --to npy
 try info
