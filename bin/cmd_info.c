@@ -226,11 +226,21 @@ static json_t *dump_json(const q4x_dump *d) {
                                                   cmd_ids(w->ids, w->n_ids), "position", w->pos0, "forced", w->forced,
                                                   "sampled", w->sampled, "taps", w->ntaps));
     }
-    return json_pack("{s:s, s:s, s:i, s:s, s:O, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump", "path",
-                     d->path, "version", d->version, "content", hex, "header", d->header, "nodes", d->nnodes,
-                     "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats", (json_int_t)n.stats,
-                     "sketches", (json_int_t)n.sketches, "bands", (json_int_t)n.bands, "full", (json_int_t)n.full,
-                     "selections", (json_int_t)n.selections);
+    return json_pack("{s:s, s:s, s:i, s:s, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
+                     "path", d->path, "version", d->version, "content", hex, "header", d->header, "tail", d->tail,
+                     "nodes", d->nnodes, "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats",
+                     (json_int_t)n.stats, "sketches", (json_int_t)n.sketches, "bands", (json_int_t)n.bands, "full",
+                     (json_int_t)n.full, "selections", (json_int_t)n.selections);
+}
+
+static void print_keys(json_t *object) {
+    const char *key;
+    json_t *v;
+    json_object_foreach(object, key, v) {
+        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        printf("%-10s %s\n", key, text ? text : "?");
+        free(text);
+    }
 }
 
 static void dump_text(const q4x_dump *d, int verbose) {
@@ -238,13 +248,8 @@ static void dump_text(const q4x_dump *d, int verbose) {
     q4x_hash_hex(&d->content, hex);
     dump_counts n = count(d);
     printf("%s\ncontent    %s (format %d)\n", d->path, hex, d->version);
-    const char *key;
-    json_t *v;
-    json_object_foreach(d->header, key, v) {
-        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("%-10s %s\n", key, text ? text : "?");
-        free(text);
-    }
+    print_keys(d->header);
+    print_keys(d->tail);
     printf("records    %lld taps of %d nodes in %d forwards: %lld statistics, %lld sketches, %lld bands, %lld full, "
            "%lld selections\n",
            (long long)n.taps, d->nnodes, d->nforwards, (long long)n.stats, (long long)n.sketches, (long long)n.bands,

@@ -80,6 +80,17 @@ static int print(result *r, cmd_ctx *c) {
     return CMD_OK;
 }
 
+/* Of plants the run itself knows; other levers are witnessed by `q4x tap`. */
+static void say_inert(const q4x_run *run, const cmd_ctx *c) {
+    const q4x_arm *a = q4x_run_arm(run);
+    for (int k = 0; k < a->nitems; k++) {
+        char text[128];
+        if (!a->item[k].plant[0] || q4x_run_planted(run, k)) continue;
+        q4x_item_text(&a->item[k], text, sizeof text);
+        fprintf(stderr, "%s: lever %s moved nothing in this run: INERT\n", c->name, text);
+    }
+}
+
 static int run(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
@@ -91,6 +102,7 @@ static int run(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     if (o->logits) TRY(q4x_out_open(o->logits, &r->logits, err));
     TRY(q4x_greedy(r->run, &go, step, r, err));
     q4x_log_done(&c->log);
+    say_inert(r->run, c);
     if (r->logits) {
         q4x_out *w = r->logits;
         r->logits = NULL;

@@ -19,10 +19,12 @@ typedef struct {
     const options *o;
     cmd_ctx *c;
     q4x_tapset *taps;
-    json_t *ids;
+    json_t *ids, *inert; /* inert: items of the arm that moved nothing */
+    q4x_hash content;
+    q4x_tap_count read_twice, perturbation;
 } result;
 
-enum { KEY_ARM = 0x200, KEY_LAYER, KEY_NODE, KEY_MODE, KEY_ROWS, KEY_BANDS };
+enum { KEY_ARM = 0x200, KEY_LAYER, KEY_NODE, KEY_MODE, KEY_ROWS, KEY_BANDS, KEY_CONTROLS };
 
 /* "all", "N" (the last N) or "a-b". */
 static int parse_rows(const char *arg, q4x_tap_opts *t) {
@@ -73,6 +75,7 @@ static error_t option(int key, char *arg, struct argp_state *state) {
         if (parse_rows(arg, &o->tap)) argp_error(state, "--rows: '%.40s', expected all, N or A-B", arg);
         return 0;
     case KEY_BANDS: o->tap.bands = 1; return 0;
+    case KEY_CONTROLS: o->tap.controls = 1; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -91,7 +94,22 @@ static json_t *header(const options *o, const cmd_ctx *c, int threads) {
                      q4x_build_free(threads, c->argc, c->argv));
 }
 
-static int tap(options *o, cmd_ctx *c, result *r, q4x_hash *ret_content, q4x_err *err) {
+/* What the tap set knows at the end of its run. */
+static int look_back(result *r, q4x_run *run, const q4x_greedy_opts *go, q4x_err *err) {
+    const q4x_arm *a = q4x_run_arm(run);
+    int rc = r->o->tap.controls ? q4x_tapset_untapped(r->taps, go, err) : 0;
+    for (int k = 0; k < a->nitems && !rc; k++) {
+        char text[128];
+        if (!q4x_tapset_inert(r->taps, k)) continue;
+        q4x_item_text(&a->item[k], text, sizeof text);
+        if (json_array_append_new(r->inert, json_string(text)))
+            rc = q4x_fail(err, Q4X_E_NOMEM, "no memory for the result");
+    }
+    q4x_tapset_controls(r->taps, &r->read_twice, &r->perturbation);
+    return rc;
+}
+
+static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
     q4x_run *run = NULL;
@@ -107,9 +125,10 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_hash *ret_content, q4x_err
     TRY(q4x_tapset_open(run, net, &o->tap, o->path, h, &r->taps, err));
     TRY(q4x_greedy(run, &go, step, r, err));
     q4x_log_done(&c->log);
+    TRY(look_back(r, run, &go, err));
     q4x_tapset *t = r->taps;
     r->taps = NULL;
-    TRY(q4x_tapset_close(t, ret_content, err));
+    TRY(q4x_tapset_close(t, &r->content, err));
 done:
     q4x_tapset_abort(r->taps);
     q4x_run_free(run);
@@ -117,20 +136,38 @@ done:
     return rc;
 }
 
-static int print(const options *o, const result *r, const q4x_hash *content, cmd_ctx *c) {
+static json_t *count_json(const q4x_tap_count *n) {
+    return n->compared
+               ? json_pack("{s:I, s:I}", "differing", (json_int_t)n->differing, "compared", (json_int_t)n->compared)
+               : json_null();
+}
+
+static json_t *as_json(const options *o, const result *r, const char *content) {
+    return json_pack("{s:s, s:s, s:s, s:i, s:O, s:O, s:{s:o, s:o}}", "dump", o->path, "arm", o->gen.arm.spec, "content",
+                     content, "forwards", (int)json_array_size(r->ids), "ids", r->ids, "inert", r->inert, "controls",
+                     "perturbation", count_json(&r->perturbation), "read_twice", count_json(&r->read_twice));
+}
+
+static int print(const options *o, const result *r, cmd_ctx *c) {
     char hex[33];
-    q4x_hash_hex(content, hex);
-    int n = (int)json_array_size(r->ids);
-    if (c->json)
-        return cmd_print_json(c,
-                              json_pack("{s:s, s:s, s:s, s:i, s:O}", "dump", o->path, "arm", o->gen.arm.spec, "content",
-                                        hex, "forwards", n, "ids", r->ids),
-                              9);
-    printf("%s: %d forwards, content %s\nids ", o->path, n, hex);
-    for (int i = 0; i < n; i++)
-        printf("%s%lld", i ? "," : "", (long long)json_integer_value(json_array_get(r->ids, (size_t)i)));
-    putchar('\n');
-    return CMD_OK;
+    q4x_hash_hex(&r->content, hex);
+    int n = (int)json_array_size(r->ids), code = CMD_OK;
+    for (size_t k = 0; k < json_array_size(r->inert); k++)
+        fprintf(stderr, "%s: lever %s moved nothing in this run: INERT\n", c->name,
+                json_string_value(json_array_get(r->inert, k)));
+    if (c->json) {
+        code = cmd_print_json(c, as_json(o, r, hex), 9);
+    } else {
+        printf("%s: %d forwards, content %s\nids ", o->path, n, hex);
+        for (int i = 0; i < n; i++)
+            printf("%s%lld", i ? "," : "", (long long)json_integer_value(json_array_get(r->ids, (size_t)i)));
+        putchar('\n');
+        if (o->tap.controls)
+            printf("controls perturbation %lld/%lld, read-twice %lld/%lld\n", (long long)r->perturbation.differing,
+                   (long long)r->perturbation.compared, (long long)r->read_twice.differing,
+                   (long long)r->read_twice.compared);
+    }
+    return code || !(r->perturbation.differing + r->read_twice.differing) ? code : CMD_DIVERGED;
 }
 
 /* Where the dump goes and what its arm is called, from --arm and -o. */
@@ -159,6 +196,8 @@ int cmd_tap(int argc, char **argv, cmd_ctx *c) {
         {"mode", KEY_MODE, "MODE", 0, "hash, sketch (default) or full; bits of all nodes are kept in every mode", 3},
         {"rows", KEY_ROWS, "ROWS", 0, "rows to sketch: all, the last N (default 64), or A-B", 3},
         {"bands", KEY_BANDS, 0, 0, "let every op state its rounding bound (slower)", 3},
+        {"controls", KEY_CONTROLS, 0, 0,
+         "measure the instrument: read every buffer twice, make the run once more without taps", 3},
         {0, 0, 0, 0, "Output:", 4},
         {"arm", KEY_ARM, "NAME", 0, "name of the arm; writes NAME.q4d", 4},
         {"output", 'o', "FILE", 0, "the dump's file", 4},
@@ -168,13 +207,13 @@ int cmd_tap(int argc, char **argv, cmd_ctx *c) {
                                      child, 0,      0};
     options o = {.tap.mode = Q4X_MODE_SKETCH};
     q4x_err err = {0};
-    q4x_hash content;
     cmd_parse(&argp, argc, argv, c, 1, &o);
-    result r = {.o = &o, .c = c, .ids = json_array()};
+    result r = {.o = &o, .c = c, .ids = json_array(), .inert = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
     if (!code) code = name_dump(&o, c);
-    if (!code) code = tap(&o, c, &r, &content, &err) ? cmd_refused(c, &err) : print(&o, &r, &content, c);
+    if (!code) code = tap(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&o, &r, c);
     json_decref(r.ids);
+    json_decref(r.inert);
     cmd_gen_free(&o.gen);
     return code;
 }

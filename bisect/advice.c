@@ -40,6 +40,33 @@ static void note_floor(bis_case *c, const bis_floor *f, const char *arm) {
             arm, (long long)f->differing, (long long)f->compared, f->first_node, f->first_forward);
 }
 
+static void note_instrument(bis_case *c) {
+    for (int arm = 0; arm < 2; arm++) {
+        const bis_count *p = &c->perturbation[arm], *r = &c->read_twice[arm];
+        if (p->differing)
+            bis_say(&c->notes,
+                    "The taps moved arm %c: %lld of %lld chosen ids and logit rows differ when it runs without them.",
+                    'A' + arm, (long long)p->differing, (long long)p->compared);
+        if (r->differing)
+            bis_say(&c->notes, "Arm %c was not read right: %lld of %lld buffers differ when they are read again.",
+                    'A' + arm, (long long)r->differing, (long long)r->compared);
+    }
+}
+
+/* Levers that the recorder found to move nothing. Of an identical pair that is said of both arms at once. */
+static void note_inert(bis_case *c) {
+    for (int arm = 0; arm < 2; arm++) {
+        const json_t *list = json_object_get((arm ? c->rq.b : c->rq.a)->tail, "levers");
+        for (size_t k = 0; k < json_array_size(list); k++) {
+            const json_t *row = json_array_get(list, k);
+            const char *item = json_string_value(json_object_get(row, "item")),
+                       *outcome = json_string_value(json_object_get(row, "outcome"));
+            if (item && outcome && !strcmp(outcome, "inert"))
+                bis_say(&c->notes, "INERT: lever %.120s of arm %c moved nothing in its run.", item, 'A' + arm);
+        }
+    }
+}
+
 static void note_selections(bis_case *c) {
     int64_t in = 0, in_all = 0, out = 0, out_all = 0;
     for (int32_t i = 0; i < c->flips.nrows; i++) {
@@ -93,6 +120,8 @@ static void notes(bis_case *c) {
     if (!c->compared) return;
     note_floor(c, &c->floor_a, "A");
     note_floor(c, &c->floor_b, "B");
+    note_instrument(c);
+    if (c->verdict != BIS_V_IDENTICAL) note_inert(c);
     if (m->both_nonfinite)
         bis_say(&c->notes, "Non-finite values in both arms at %lld taps, first %s in forward %d.",
                 (long long)m->both_nonfinite, node_name(c, m->both_n), m->both_f);
@@ -210,6 +239,8 @@ static void next(bis_case *c) {
     if (c->compared && !q->floor_a)
         bis_say(&c->next, "Arm A a second time, given as `--floor-a`: is it equal to itself?");
     if (c->compared && !q->floor_b) bis_say(&c->next, "Arm B a second time, given as `--floor-b`.");
+    if (c->compared && !(bis_both(c->perturbation).measured && bis_both(c->read_twice).measured))
+        bis_say(&c->next, "Both arms with `--controls`: do the taps move the run, are the buffers read right?");
     if (c->compared && c->pair->unaligned)
         bis_say(&c->next, "`--mode full` for tensors with V heads: then they can be brought to one order.");
     if (c->compared && !c->logit_rows) bis_say(&c->next, "Logit rows in both arms.");
@@ -217,14 +248,28 @@ static void next(bis_case *c) {
 
 /* ---- what this does not establish ---- */
 
+/* "arm A", "arm B", "either arm": which of two was not measured; NULL: both were. */
+static const char *lacking(int a, int b) {
+    return a && b ? NULL : a ? "arm B" : b ? "arm A" : "either arm";
+}
+
 static void limits_controls(bis_case *c) {
-    if (!c->floor_a.measured || !c->floor_b.measured)
+    const char *floor = lacking(c->floor_a.measured, c->floor_b.measured),
+               *taps = lacking(c->perturbation[0].measured, c->perturbation[1].measured),
+               *twice = lacking(c->read_twice[0].measured, c->read_twice[1].measured);
+    if (floor)
         bis_say(&c->limits, "Floor of %s: NOT MEASURED. That two runs of one arm are equal is assumed, not shown.",
-                c->floor_a.measured   ? "arm B"
-                : c->floor_b.measured ? "arm A"
-                                      : "either arm");
-    bis_say(&c->limits, "Tapped against untapped: NOT MEASURED. That the taps did not move the runs is assumed.");
-    bis_say(&c->limits, "Read twice: NOT MEASURED. That the buffers were read right is assumed.");
+                floor);
+    if (taps)
+        bis_say(&c->limits,
+                "Tapped against untapped of %s: NOT MEASURED (`q4x tap --controls` does). That the taps did not move "
+                "the runs is assumed.",
+                taps);
+    if (twice)
+        bis_say(&c->limits,
+                "Read twice of %s: NOT MEASURED (`q4x tap --controls` does). That the buffers were read right is "
+                "assumed.",
+                twice);
 }
 
 static void limits_verdict(bis_case *c) {

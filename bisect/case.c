@@ -86,6 +86,10 @@ static int compare(bis_case *c, q4x_err *err) {
     int rc = 0;
     if (q->floor_a) TRY(bis_floor_measure(q->a, q->floor_a, "A", &c->floor_a, err));
     if (q->floor_b) TRY(bis_floor_measure(q->b, q->floor_b, "B", &c->floor_b, err));
+    for (int arm = 0; arm < 2; arm++) {
+        c->perturbation[arm] = bis_recorded(arm ? q->b : q->a, "perturbation");
+        c->read_twice[arm] = bis_recorded(arm ? q->b : q->a, "read_twice");
+    }
     TRY(bis_flips_find(c->pair, &c->flips, err));
     TRY(bis_map_make(c->pair, &c->header, &c->flips, &c->map, err));
     TRY(bis_decide(c->pair, &c->choices, err));

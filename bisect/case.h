@@ -50,6 +50,7 @@ typedef struct {
     bis_pair *pair; /* NULL: the comparison ended before (TRUNCATED, fatal headers) */
     int compared;   /* what follows was filled in */
     bis_floor floor_a, floor_b;
+    bis_count perturbation[2], read_twice[2]; /* by arm */
     bis_flips flips;
     bis_map map;
     bis_choices choices;

@@ -6,6 +6,24 @@
 #include "bisect/flips.h"
 #include "bisect/header.h"
 
+bis_count bis_recorded(const q4x_dump *d, const char *key) {
+    const json_t *j = json_object_get(json_object_get(d->tail, "controls"), key);
+    const json_t *differing = json_object_get(j, "differing"), *compared = json_object_get(j, "compared");
+    bis_count r = {.differing = json_integer_value(differing), .compared = json_integer_value(compared)};
+    r.measured = json_is_integer(differing) && json_is_integer(compared) && r.differing >= 0 && r.compared > 0 &&
+                 r.compared <= INT64_MAX / 2 && r.differing <= r.compared;
+    return r.measured ? r : (bis_count){0};
+}
+
+bis_count bis_both(const bis_count arm[2]) {
+    if (!arm[0].measured || !arm[1].measured) return (bis_count){0};
+    return (bis_count){1, arm[0].differing + arm[1].differing, arm[0].compared + arm[1].compared};
+}
+
+bis_count bis_floor_count(const bis_floor *f) {
+    return (bis_count){f->measured, f->differing, f->compared};
+}
+
 /* One record of the two recordings. */
 static int count(bis_floor *r, int32_t f, const char *node, int differs) {
     const char *kind = bis_kind(node);

@@ -44,6 +44,19 @@ bis_str bis_percent(double share) {
     return r;
 }
 
+bis_str bis_count_text(const bis_count *arm, int n) {
+    bis_str r;
+    const bis_count all = n == 2 ? bis_both(arm) : arm[0];
+    if (all.measured)
+        snprintf(r.s, sizeof r.s, "%lld/%lld", (long long)all.differing, (long long)all.compared);
+    else
+        snprintf(r.s, sizeof r.s, "NOT MEASURED%s",
+                 n < 2 || arm[0].measured == arm[1].measured ? ""
+                 : arm[0].measured                           ? " (arm B)"
+                                                             : " (arm A)");
+    return r;
+}
+
 bis_str bis_range(int32_t first, int32_t last) {
     bis_str r;
     if (last < first)

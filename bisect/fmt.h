@@ -17,6 +17,8 @@ typedef struct {
 bis_number bis_num(double x);            /* three significant digits; "nan", "inf", "0" */
 bis_str bis_interval(const bis_dist *d); /* "3.1e-04", "3.1e-04 (2.8e-04 .. 3.5e-04)", ">= 3.1e-04", "?" : rel L2 */
 bis_str bis_percent(double share);       /* "12.3 %"; "-" for NaN */
+/* A control: "0/3120"; of two arms the sum, or "NOT MEASURED (arm B)". n: 1 or 2. */
+bis_str bis_count_text(const bis_count *arm, int n);
 bis_str bis_range(int32_t first, int32_t last); /* "0-4", "3", "none" */
 
 /* Source of a distance in a word or two: "exact", "sketch 256", "norms", "none". */

@@ -132,9 +132,17 @@ static json_t *first_out_of_band(const bis_case *c) {
     return j;
 }
 
+static json_t *count_json(bis_count n) {
+    if (!n.measured) return json_null();
+    return json_pack("{s:I, s:I}", "differing", (json_int_t)n.differing, "compared", (json_int_t)n.compared);
+}
+
 static json_t *floor_json(const bis_floor *f) {
-    if (!f->measured) return json_null();
-    return json_pack("{s:I, s:I}", "differing", (json_int_t)f->differing, "compared", (json_int_t)f->compared);
+    return count_json(bis_floor_count(f));
+}
+
+static json_t *by_arm(const bis_count n[2]) {
+    return json_pack("{s:o, s:o}", "a", count_json(n[0]), "b", count_json(n[1]));
 }
 
 /* ---- details ---- */
@@ -229,6 +237,8 @@ static json_t *details(const bis_case *c) {
     json_object_set_new(j, "levers", levers(c));
     json_object_set_new(j, "header", fields(c, 0));
     if (c->compared) {
+        json_object_set_new(j, "perturbation", by_arm(c->perturbation));
+        json_object_set_new(j, "read_twice", by_arm(c->read_twice));
         json_object_set_new(j, "contrast_rms", known(c->choices.s, c->choices.s_n > 0));
         json_object_set_new(j, "contrast_n", json_integer(c->choices.s_n));
         json_object_set_new(j, "choices", choices(c));
@@ -276,8 +286,9 @@ json_t *bis_json(const bis_case *c, const bis_names *names) {
         {"first_disagreement", first_disagreement(c)},
         {"first_different", first_different(c)},
         {"first_out_of_band", first_out_of_band(c)},
-        {"controls", json_pack("{s:o, s:o, s:n, s:n}", "floor_a", floor_json(&c->floor_a), "floor_b",
-                               floor_json(&c->floor_b), "perturbation", "read_twice")},
+        {"controls", json_pack("{s:o, s:o, s:o, s:o}", "floor_a", floor_json(&c->floor_a), "floor_b",
+                               floor_json(&c->floor_b), "perturbation", count_json(bis_both(c->perturbation)),
+                               "read_twice", count_json(bis_both(c->read_twice)))},
         {"details", details(c)},
         {"provenance", provenance(c, names)},
     };

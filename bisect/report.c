@@ -167,19 +167,27 @@ static void what(const bis_case *c, FILE *o) {
     fputc('\n', o);
 }
 
-static void control_row(FILE *o, const char *name, const bis_floor *f, const char *what_it_is) {
-    if (!f || !f->measured) {
+static void control_row(FILE *o, const char *name, bis_count n, const bis_floor *f, const char *what_it_is) {
+    if (!n.measured) {
         fprintf(o, "| %s | NOT MEASURED | | %s |\n", name, what_it_is);
         return;
     }
-    fprintf(o, "| %s | %lld of %lld | ", name, (long long)f->differing, (long long)f->compared);
-    if (f->first_node) {
+    fprintf(o, "| %s | %lld of %lld | ", name, (long long)n.differing, (long long)n.compared);
+    if (f && f->first_node) {
         bis_md(o, bis_printable(f->first_node).s);
         fprintf(o, ", forward %d", f->first_forward);
-    } else {
+    } else if (!n.differing) {
         fprintf(o, "none");
     }
     fprintf(o, " | %s |\n", what_it_is);
+}
+
+static void arm_rows(FILE *o, const char *name, const bis_count n[2], const char *what_it_is) {
+    for (int arm = 0; arm < 2; arm++) {
+        char label[40];
+        snprintf(label, sizeof label, "%s of %c", name, 'A' + arm);
+        control_row(o, label, n[arm], NULL, what_it_is);
+    }
 }
 
 static void stages(FILE *o, const char *arm, const bis_floor *f) {
@@ -195,10 +203,10 @@ static void stages(FILE *o, const char *arm, const bis_floor *f) {
 
 static void controls(const bis_case *c, FILE *o) {
     fprintf(o, "## Controls\n\n| control | records that differ | first | what it is |\n|---|---|---|---|\n");
-    control_row(o, "floor of A", &c->floor_a, "arm A recorded twice");
-    control_row(o, "floor of B", &c->floor_b, "arm B recorded twice");
-    control_row(o, "perturbation", NULL, "tapped against untapped");
-    control_row(o, "read twice", NULL, "one buffer, two readers");
+    control_row(o, "floor of A", bis_floor_count(&c->floor_a), &c->floor_a, "arm A recorded twice");
+    control_row(o, "floor of B", bis_floor_count(&c->floor_b), &c->floor_b, "arm B recorded twice");
+    arm_rows(o, "perturbation", c->perturbation, "tapped against untapped");
+    arm_rows(o, "read twice", c->read_twice, "one buffer, two readers");
     if (c->null_tested)
         fprintf(o, "| device null | %lld of %lld | | the named pair of devices |\n", (long long)c->null_differing,
                 (long long)c->null_compared);

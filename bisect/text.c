@@ -71,18 +71,11 @@ static void structure(pen *w) {
          p->nn - p->nstates, p->nstates, p->a->nforwards, p->a->forwards[0].n_ids);
 }
 
-static bis_str control(const bis_floor *f) {
-    bis_str r;
-    if (f->measured)
-        snprintf(r.s, sizeof r.s, "%lld/%lld", (long long)f->differing, (long long)f->compared);
-    else
-        snprintf(r.s, sizeof r.s, "NOT MEASURED");
-    return r;
-}
-
 static void controls(pen *w) {
-    line(w, "controls", "floor A %s, floor B %s, perturbation NOT MEASURED, read-twice NOT MEASURED",
-         control(&w->c->floor_a).s, control(&w->c->floor_b).s);
+    const bis_case *c = w->c;
+    const bis_count a = bis_floor_count(&c->floor_a), b = bis_floor_count(&c->floor_b);
+    line(w, "controls", "floor A %s, floor B %s, perturbation %s, read-twice %s", bis_count_text(&a, 1).s,
+         bis_count_text(&b, 1).s, bis_count_text(c->perturbation, 2).s, bis_count_text(c->read_twice, 2).s);
 }
 
 static void compared(pen *w) {

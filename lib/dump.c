@@ -33,6 +33,7 @@ void q4x_dump_free(q4x_dump *d) {
         free(d->nodes);
     }
     json_decref(d->header);
+    json_decref(d->tail);
     free(d->forwards), free(d->path);
     free(d);
 }

@@ -1,17 +1,18 @@
 /* dump.h: the dump (.q4d): what one arm did, self-contained. Writer, reader, and the format.
  *
- * A dump holds a header (provenance, levers, plan), then per forward: consumed ids, taps, states, a logit row.
+ * A dump holds a header (provenance, levers, plan), then per forward: consumed ids, taps, states, a logit row; last
+ * what only the end of a run knows.
  * The structures below are what the judge (bisect/) works on; foreign importers fill the same ones.
  *
- * THE FORMAT (version 1). Little-endian; no padding anywhere; floats are IEEE 754. A file is a preamble and chunks.
+ * THE FORMAT (version 1.1). Little-endian; no padding anywhere; floats are IEEE 754. A file is a preamble and chunks.
  *
  *   preamble   8 bytes 89 'Q' '4' 'D' 0d 0a 1a 0a | u32 version | u32 minor version | u64 XXH3-64 of these 16 bytes
  *   chunk      u32 type (four letters) | u32 flags | u64 length | u64 XXH3-64 of the payload |
  *              u64 XXH3-64 of these 24 bytes | payload
  *
  * A reader reads every older version and refuses a newer one. A newer minor version only adds chunk types; where such
- * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks have flags 0. Order:
- * HEAD NODE ((TAPS | FULL)* FWRD)* DONE, and nothing behind it.
+ * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks but TAIL have flags 0. Order:
+ * HEAD NODE ((TAPS | FULL)* FWRD)* TAIL? DONE, and nothing behind it.
  *
  *   HEAD   JSON object, UTF-8, at most 16 MiB, no key twice (keys below)
  *   NODE   i32 count, then per node:
@@ -41,6 +42,7 @@
  *   FWRD   ends a forward: i32 index (ascending) n_ids pos0 forced | 16 bytes prefix | i32 sampled n_logits vocab |
  *            i32 top_id[2] | f32 top_val[2] | i32 declared records, selections, full tensors of this forward |
  *            i32 1 when logits follow, else 0 | i32 ids[n_ids] | f32 logits[n_logits * vocab]
+ *   TAIL   (since 1.1; flag 1) JSON object as in HEAD (keys below)
  *   DONE   u32 forwards nodes | u64 records, selections, full tensors, logit rows, chunks before this one (all
  *            declared, all checked) | 16 bytes content hash
  *
@@ -48,7 +50,8 @@
  * sorted keys ("null" when absent), each behind its i64 length; for each record 'T', i64 length and bytes of the node's
  * name, i32 forward, i32 dtype, i64 rows, i64 cols, bits; for each forward 'F', i32 index, pos0, n_ids, the ids, i32
  * sampled, i32 n_logits and vocab (0 0 without logits), bits (f32) of the logits (zeros without). Not covered:
- * everything else in the header, statistics, sketches, bands, names of ops. Checksums cover every byte of the file.
+ * everything else in the header, the tail, statistics, sketches, bands, names of ops. Checksums cover every byte of the
+ * file.
  */
 #ifndef Q4X_DUMP_H
 #define Q4X_DUMP_H
@@ -136,6 +139,7 @@ typedef struct q4x_dump {
     int32_t version;
     q4x_hash content; /* ids, positions, payload bits, levers: what "two runs equal" means */
     json_t *header;   /* keys below */
+    json_t *tail;     /* keys below; NULL: none */
     int32_t nnodes;
     q4x_dump_node *nodes;
     int32_t nforwards;
@@ -154,6 +158,14 @@ typedef struct q4x_dump {
  *   free {time, boot, threads, isa, args}
  *   nonfinite_counted: true when every node that holds a NaN or an infinity has statistics; one without is finite then
  *   qsa {ratio}: tokens of an indexer block; export derives attn.sel with it
+ *
+ * Tail keys, each only when it is known:
+ *   levers [{item, outcome, node, forward}]: the arm's items as typed. outcome: "moved" (bits that `node` made in
+ *     `forward`, the first place that was found, are not those that the arm without this item computes from the same
+ *     inputs), "inert" (they are, wherever the item was in scope), "default" (the item asks for what is anyway), "not
+ *     measured" (none moved where that could be told)
+ *   controls {read_twice, perturbation}, each {differing, compared}: records whose buffer was read a second time, on
+ *     another path; ids and logit rows of the same sequence run without taps
  */
 
 /* ---- writing: streamed, appears under its name by rename when closed, vanishes when aborted ---- */
@@ -167,6 +179,8 @@ int q4x_dumpw_open(const char *path, const json_t *header, const q4x_dump_node *
 int q4x_dumpw_tap(q4x_dumpw *w, const q4x_tap *t, q4x_err *err);
 /* Ends a forward: ids, prefix, logits of f. Call after its taps. */
 int q4x_dumpw_forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err);
+/* The tail: after the last forward, at most once. */
+int q4x_dumpw_tail(q4x_dumpw *w, const json_t *tail, q4x_err *err);
 /* Write the end marker with the declared counts, flush, rename. Frees w, also on failure (nothing remains then). */
 int q4x_dumpw_close(q4x_dumpw *w, q4x_hash *ret_content, q4x_err *err);
 void q4x_dumpw_abort(q4x_dumpw *w); /* NULL is fine */

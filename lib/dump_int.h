@@ -14,7 +14,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers and arrays are copied as they lie in memory");
 
 #define Q4X_DUMP_MAGIC UINT64_C(0x0a1a0a0d44345189) /* 89 'Q' '4' 'D' 0d 0a 1a 0a */
-enum { Q4X_DUMP_MINOR = 0, Q4X_DUMP_PREAMBLE = 24, Q4X_DUMP_CHUNK = 32 };
+enum { Q4X_DUMP_MINOR = 1, Q4X_DUMP_PREAMBLE = 24, Q4X_DUMP_CHUNK = 32 };
 
 #define Q4X_CHUNK_NAME(a, b, c, d) ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 #define Q4X_CHUNK_HEAD Q4X_CHUNK_NAME('H', 'E', 'A', 'D')
@@ -22,6 +22,7 @@ enum { Q4X_DUMP_MINOR = 0, Q4X_DUMP_PREAMBLE = 24, Q4X_DUMP_CHUNK = 32 };
 #define Q4X_CHUNK_TAPS Q4X_CHUNK_NAME('T', 'A', 'P', 'S')
 #define Q4X_CHUNK_FULL Q4X_CHUNK_NAME('F', 'U', 'L', 'L')
 #define Q4X_CHUNK_FWRD Q4X_CHUNK_NAME('F', 'W', 'R', 'D')
+#define Q4X_CHUNK_TAIL Q4X_CHUNK_NAME('T', 'A', 'I', 'L')
 #define Q4X_CHUNK_DONE Q4X_CHUNK_NAME('D', 'O', 'N', 'E')
 enum { Q4X_CHUNK_SKIPPABLE = 1 };
 

@@ -117,16 +117,20 @@ static int next_chunk(reader *r, chunk *c) {
 
 /* ---- what the chunks say ---- */
 
-static int read_header(reader *r, const chunk *c) {
+static int read_json(reader *r, const chunk *c, const char *what, json_t **ret) {
     json_error_t je;
     if (c->length > Q4X_DUMP_HEADER_MAX)
-        return q4x_fail(r->err, Q4X_E_FORMAT, "header: expected at most %d bytes, found %llu", Q4X_DUMP_HEADER_MAX,
+        return q4x_fail(r->err, Q4X_E_FORMAT, "%s: expected at most %d bytes, found %llu", what, Q4X_DUMP_HEADER_MAX,
                         (unsigned long long)c->length);
-    r->d->header =
-        json_loadb((const char *)c->payload, (size_t)c->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
-    if (!r->d->header && !je.text[0]) return no_memory(r); /* jansson has no words for it */
-    if (!r->d->header) return q4x_fail(r->err, Q4X_E_FORMAT, "header: expected JSON, found: %s", je.text);
-    if (!json_is_object(r->d->header)) return q4x_fail(r->err, Q4X_E_FORMAT, "header: expected an object");
+    *ret = json_loadb((const char *)c->payload, (size_t)c->length, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &je);
+    if (!*ret && !je.text[0]) return no_memory(r); /* jansson has no words for it */
+    if (!*ret) return q4x_fail(r->err, Q4X_E_FORMAT, "%s: expected JSON, found: %s", what, je.text);
+    return json_is_object(*ret) ? 0 : q4x_fail(r->err, Q4X_E_FORMAT, "%s: expected an object", what);
+}
+
+static int read_header(reader *r, const chunk *c) {
+    int rc = read_json(r, c, "header", &r->d->header);
+    if (rc) return rc;
     r->content = q4x_content_new(r->d->header);
     r->has_header = 1;
     return r->content ? 0 : no_memory(r);
@@ -325,18 +329,30 @@ static int read_done(reader *r, q4x_payload *c) {
     return 0;
 }
 
-/* HEAD NODE ((TAPS | FULL)* FWRD)* DONE; chunks of a newer minor version may stand between when they say so. */
+/* Whole forwards stand before the tail, and only the end marker behind it. */
+static int read_tail(reader *r, const chunk *c) {
+    if (c->flags != Q4X_CHUNK_SKIPPABLE)
+        return q4x_fail(r->err, Q4X_E_FORMAT, "chunk flags: expected %d, found %u", Q4X_CHUNK_SKIPPABLE, c->flags);
+    if (!r->has_nodes || r->d->tail || r->open >= 0 || r->p->nfull != r->p->full_done)
+        return q4x_fail(r->err, Q4X_E_FORMAT, "order of chunks: expected one tail, after the last forward");
+    return read_json(r, c, "tail", &r->d->tail);
+}
+
+/* HEAD NODE ((TAPS | FULL)* FWRD)* TAIL? DONE; chunks of a newer minor version may stand between when they say so. */
 static int take_chunk(reader *r, const chunk *c) {
     q4x_payload pay = {
         .p = c->payload, .left = c->length, .pos = c->at + Q4X_DUMP_CHUNK, .pool = &r->p->pool, .err = r->err};
     int known = c->type == Q4X_CHUNK_HEAD || c->type == Q4X_CHUNK_NODE || c->type == Q4X_CHUNK_TAPS ||
                 c->type == Q4X_CHUNK_FULL || c->type == Q4X_CHUNK_FWRD || c->type == Q4X_CHUNK_DONE;
+    if (c->type == Q4X_CHUNK_TAIL && r->minor >= 1) return read_tail(r, c);
     if (!known) {
         if (r->minor > Q4X_DUMP_MINOR && c->flags == Q4X_CHUNK_SKIPPABLE && r->has_header) return 0;
         return q4x_fail(r->err, r->minor > Q4X_DUMP_MINOR ? Q4X_E_UNSUPPORTED : Q4X_E_FORMAT,
                         "chunk type: expected a known one, found %08x in a dump of version %d.%u", c->type,
                         r->d->version, r->minor);
     }
+    if (r->d->tail && c->type != Q4X_CHUNK_DONE)
+        return q4x_fail(r->err, Q4X_E_FORMAT, "order of chunks: expected the end marker behind the tail");
     if (c->flags) return q4x_fail(r->err, Q4X_E_FORMAT, "chunk flags: expected 0, found %u", c->flags);
     int order_ok = c->type == Q4X_CHUNK_HEAD   ? !r->has_header
                    : c->type == Q4X_CHUNK_NODE ? !r->has_nodes

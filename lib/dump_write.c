@@ -30,6 +30,7 @@ struct q4x_dumpw {
     int32_t last;    /* index of the last one that ended, -1 none */
     q4x_forward_counts open;
     q4x_dump_totals total;
+    int has_tail;
     int failed; /* code of the first failure: nothing is written after it */
 };
 
@@ -76,7 +77,7 @@ static void put_text(bytes *b, const char *s) {
 static int chunk(q4x_dumpw *w, uint32_t type, const void *a, size_t an, const void *b, size_t bn, q4x_err *err) {
     int rc = 0;
     uint8_t head[Q4X_DUMP_CHUNK];
-    uint32_t flags = 0;
+    uint32_t flags = type == Q4X_CHUNK_TAIL ? Q4X_CHUNK_SKIPPABLE : 0;
     uint64_t length = (uint64_t)an + bn, sum;
     if (bn) {
         XXH3_state_t x;
@@ -118,14 +119,14 @@ static int write_preamble(q4x_dumpw *w, q4x_err *err) {
     return q4x_out_write(w->out, p, sizeof p, err);
 }
 
-static int write_header(q4x_dumpw *w, const json_t *header, q4x_err *err) {
-    if (!json_is_object(header)) return q4x_fail(err, Q4X_E_ARG, "header: expected a JSON object");
-    char *text = json_dumps(header, JSON_COMPACT);
-    if (!text) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the header");
+static int write_json(q4x_dumpw *w, uint32_t type, const json_t *value, const char *what, q4x_err *err) {
+    if (!json_is_object(value)) return q4x_fail(err, Q4X_E_ARG, "%s: expected a JSON object", what);
+    char *text = json_dumps(value, JSON_COMPACT);
+    if (!text) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the %s", what);
     size_t n = strlen(text);
     int rc = n > Q4X_DUMP_HEADER_MAX
-                 ? q4x_fail(err, Q4X_E_ARG, "header: expected at most %d bytes, found %zu", Q4X_DUMP_HEADER_MAX, n)
-                 : chunk(w, Q4X_CHUNK_HEAD, text, n, NULL, 0, err);
+                 ? q4x_fail(err, Q4X_E_ARG, "%s: expected at most %d bytes, found %zu", what, Q4X_DUMP_HEADER_MAX, n)
+                 : chunk(w, type, text, n, NULL, 0, err);
     free(text);
     return rc;
 }
@@ -193,7 +194,7 @@ int q4x_dumpw_open(const char *path, const json_t *header, const q4x_dump_node *
     if (!w->path || !w->content || copy_nodes(w, nodes, nnodes)) TRY(q4x_fail(err, Q4X_E_NOMEM, "no memory"));
     TRY(q4x_out_open(path, &w->out, err));
     TRY(write_preamble(w, err));
-    TRY(write_header(w, header, err));
+    TRY(write_json(w, Q4X_CHUNK_HEAD, header, "header", err));
     TRY(write_nodes(w, nodes, nnodes, err));
     *ret = w;
     return 0;
@@ -307,6 +308,7 @@ static int tap(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
     if (t->forward <= w->last || (w->forward >= 0 && t->forward != w->forward))
         return q4x_fail(err, Q4X_E_ARG, "tap %s: forward: expected %d%s, found %d", name,
                         w->forward >= 0 ? w->forward : w->last + 1, w->forward >= 0 ? "" : " or later", t->forward);
+    if (w->has_tail) return q4x_fail(err, Q4X_E_ARG, "tap %s: after the tail", name);
     if (w->seen[t->node]) return q4x_fail(err, Q4X_E_ARG, "tap %s: a second record in forward %d", name, t->forward);
     w->forward = t->forward;
     if (t->has_full) TRY(write_full(w, t, err));
@@ -347,6 +349,7 @@ static int forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err) {
     bytes b = {0};
     int rc = q4x_dump_check_forward(f, Q4X_E_ARG, err);
     if (rc) return rc;
+    if (w->has_tail) return q4x_fail(err, Q4X_E_ARG, "forward %d: after the tail", f->index);
     if (f->index <= w->last || (w->forward >= 0 && f->index != w->forward))
         return q4x_fail(err, Q4X_E_ARG, "forward: index: expected %d%s, found %d",
                         w->forward >= 0 ? w->forward : w->last + 1, w->forward >= 0 ? "" : " or later", f->index);
@@ -386,10 +389,25 @@ int q4x_dumpw_forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err) {
     return keep(w, forward(w, f, err), err);
 }
 
+static int records_open(const q4x_dumpw *w, q4x_err *err) {
+    return q4x_fail(err, Q4X_E_ARG, "%d records of forward %d were not followed by the forward itself", w->open.ntaps,
+                    w->forward);
+}
+
+static int tail(q4x_dumpw *w, const json_t *value, q4x_err *err) {
+    if (w->forward >= 0) return records_open(w, err);
+    if (w->has_tail) return q4x_fail(err, Q4X_E_ARG, "tail: a second one");
+    w->has_tail = 1;
+    return write_json(w, Q4X_CHUNK_TAIL, value, "tail", err);
+}
+
+int q4x_dumpw_tail(q4x_dumpw *w, const json_t *value, q4x_err *err) {
+    if (w->failed) return refuse(w, err);
+    return keep(w, tail(w, value, err), err);
+}
+
 static int done_marker(q4x_dumpw *w, q4x_hash *content, q4x_err *err) {
-    if (w->forward >= 0)
-        return q4x_fail(err, Q4X_E_ARG, "%d records of forward %d were not followed by the forward itself",
-                        w->open.ntaps, w->forward);
+    if (w->forward >= 0) return records_open(w, err);
     bytes b = {0};
     *content = q4x_content_end(w->content);
     put_u32(&b, w->total.nforwards);

@@ -7,6 +7,10 @@ int64_t q4x_greedy_positions(const q4x_greedy_opts *o) {
     return n < 1 ? 1 : n;
 }
 
+int32_t q4x_greedy_forwards(const q4x_greedy_opts *o) {
+    return o->one_by_one ? o->n_prompt + o->n - 1 : o->n;
+}
+
 /* Is a ahead of b? */
 static int ahead(float a, float b) {
     return isnan(b) ? !isnan(a) : a > b;
@@ -53,6 +57,7 @@ int q4x_greedy(q4x_run *r, const q4x_greedy_opts *o, q4x_step_fn fn, void *ctx, 
     q4x_step s = {.forced = 1};
     if (o->n_prompt < 1) return q4x_fail(err, Q4X_E_ARG, "prompt: empty, expected at least one id");
     if (o->n < 1) return q4x_fail(err, Q4X_E_ARG, "ids to make: %d, expected at least 1", o->n);
+    if ((rc = q4x_arm_check_forwards(q4x_run_arm(r), q4x_greedy_forwards(o), err))) return rc;
     if (o->one_by_one) {
         for (int32_t i = 0; i < o->n_prompt; i++, s.forward++) {
             s.ids = o->prompt + i;

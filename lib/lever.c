@@ -170,11 +170,35 @@ static int item_applies(const q4x_item *it, const char *node, int32_t forward) {
     return !it->glob[0] || q4x_node_match(it->glob, node);
 }
 
+int q4x_arm_check_forwards(const q4x_arm *a, int32_t n, q4x_err *err) {
+    for (int i = 0; i < a->nitems; i++) {
+        if (a->item[i].forward < n) continue;
+        char text[128];
+        q4x_item_text(&a->item[i], text, sizeof text);
+        return q4x_fail(err, Q4X_E_ARG,
+                        "lever %s: forward %d never comes, the run makes %d (0 to %d); more ids (-n) make more", text,
+                        a->item[i].forward, n, n - 1);
+    }
+    return 0;
+}
+
+void q4x_item_text(const q4x_item *it, char *buf, size_t size) {
+    const q4x_lever *l = &q4x_levers[it->lever];
+    char value[32], forward[16] = "";
+    if (it->forward >= 0) snprintf(forward, sizeof forward, "#%d", it->forward);
+    snprintf(buf, size, "%s=%s%s%s%s", l->name, q4x_lever_value(l, it->value, value, sizeof value),
+             it->glob[0] ? "@" : "", it->glob, forward);
+}
+
 void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret) {
+    q4x_arm_resolve_without(a, -1, node, forward, ret);
+}
+
+void q4x_arm_resolve_without(const q4x_arm *a, int without, const char *node, int32_t forward, k_levers *ret) {
     memset(ret, 0, sizeof *ret); /* the first value of every lever is its default */
     for (int i = 0; i < a->nitems; i++) {
         const q4x_lever *l = &q4x_levers[a->item[i].lever];
-        if (l->field == (size_t)-1 || !item_applies(&a->item[i], node, forward)) continue;
+        if (i == without || l->field == (size_t)-1 || !item_applies(&a->item[i], node, forward)) continue;
         memcpy((char *)ret + l->field, &a->item[i].value, sizeof(int32_t));
     }
 }

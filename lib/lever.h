@@ -52,13 +52,19 @@ void q4x_arm_default(q4x_arm *a);
 int q4x_arm_parse(const char *spec, q4x_arm *ret, q4x_err *err);
 /* Add one "NAME=VALUE[@GLOB[#F]]" to an arm. */
 int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err);
+/* Q4X_E_ARG when an item is bound to a forward that a run of n forwards (0 .. n-1) never makes. */
+int q4x_arm_check_forwards(const q4x_arm *a, int32_t n, q4x_err *err);
+/* The item as it is typed: "act=bf16@L03.*#2". */
+void q4x_item_text(const q4x_item *it, char *buf, size_t size);
 /* Levers for the node of this name, executing op, at this forward. */
 void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret);
+/* The same as if item `without` had not been given. */
+void q4x_arm_resolve_without(const q4x_arm *a, int without, const char *node, int32_t forward, k_levers *ret);
 /* 1 when op reads the lever. The choice of the token reads topk.tie under the name of its node, "logits". */
 int q4x_lever_scope(const q4x_lever *l, const char *op);
 /* The levers among those op reads that are not at their default in lv, as "act=bf16 gdn=chunk64". */
 void q4x_lever_words(const k_levers *lv, const char *op, char *buf, size_t size);
-/* Fault to plant after this node in this forward ("sign"), or NULL. */
+/* Fault to plant after this node in this forward: that item's own `plant` ("sign"), or NULL. */
 const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward);
 /* Name of value v of a lever ("bf16"). */
 const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size);

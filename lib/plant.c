@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "lib/hash.h"
+
 int q4x_plant_on_ids(const char *kind) {
     return !strcmp(kind, "swap") || !strcmp(kind, "roll");
 }
@@ -28,7 +30,7 @@ static float *largest(float *x, int64_t n) {
     return best;
 }
 
-void q4x_plant(const char *kind, const q4x_node_event *ev) {
+static void plant(const char *kind, const q4x_node_event *ev) {
     const int64_t rows = ev->nrows, cols = ev->cols;
     const int last = ev->row0 + ev->nrows == ev->total;
     uint32_t *x = ev->data;
@@ -53,4 +55,11 @@ void q4x_plant(const char *kind, const q4x_node_event *ev) {
         else if (!strcmp(kind, "inf"))
             *v = INFINITY;
     }
+}
+
+int q4x_plant(const char *kind, const q4x_node_event *ev) {
+    const size_t bytes = (size_t)ev->nrows * (size_t)ev->cols * sizeof(uint32_t);
+    uint64_t before = q4x_xxh64(ev->data, bytes);
+    plant(kind, ev);
+    return q4x_xxh64(ev->data, bytes) != before;
 }

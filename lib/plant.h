@@ -9,7 +9,7 @@ int q4x_plant_on_ids(const char *kind);
 
 /* Apply to one tile. sign: the whole tensor. swap: the last two rows of the call (a call of one row: its first two
  * columns). roll: every row of the tile by one (one row: its columns). ulp, nan, inf: the largest element of the
- * call's last row. */
-void q4x_plant(const char *kind, const q4x_node_event *ev);
+ * call's last row. Returns 1 when a bit moved. */
+int q4x_plant(const char *kind, const q4x_node_event *ev);
 
 #endif

@@ -13,6 +13,7 @@
 #include "lib/plant.h"
 
 enum { TILE_MAX = 512, TILE_MIN = 64, ARENA_TARGET = 24 << 20 };
+_Static_assert(sizeof((q4x_arm *)0)->item / sizeof(q4x_item) <= 32, "one bit an item in q4x_run.planted");
 
 struct q4x_run {
     const q4x_net *net;
@@ -23,7 +24,8 @@ struct q4x_run {
     int32_t nth;
     int32_t dynamic; /* 1: levers or plants that depend on the forward */
     int32_t plants;
-    int32_t dead; /* a hook failed in the middle of a forward */
+    uint32_t planted; /* bit k: plant item k moved something */
+    int32_t dead;     /* a hook failed in the middle of a forward */
     int32_t pos, nforward;
     k_levers *lv;       /* per node, for this forward */
     const char **plant; /* per node, for this forward; NULL when the arm plants nothing */
@@ -52,6 +54,9 @@ const q4x_arm *q4x_run_arm(const q4x_run *r) {
 }
 int32_t q4x_run_threads(const q4x_run *r) {
     return r->nth;
+}
+int q4x_run_planted(const q4x_run *r, int item) {
+    return (int)(r->planted >> item & 1);
 }
 int32_t q4x_run_pos(const q4x_run *r) {
     return r->pos;
@@ -306,6 +311,13 @@ static void make_call(const q4x_run *r, int32_t i, k_call *c, const int32_t *ids
     c->cols = q4x_node_cols(r->plan, i, c->Tc);
 }
 
+static int plant(q4x_run *r, const char *kind, const q4x_node_event *ev) {
+    if (!q4x_plant(kind, ev)) return 0;
+    for (int k = 0; k < r->arm.nitems; k++) /* the kind is the item's own text */
+        if (kind == r->arm.item[k].plant) r->planted |= 1u << k;
+    return 1;
+}
+
 /* Run node i on the tile described by base, plant, tell the hook. */
 static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, int all_logits, q4x_err *err) {
     k_call c = *base;
@@ -327,10 +339,7 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
     ev.cols = c.cols;
     ev.data = c.out;
-    if (r->plant && r->plant[i]) {
-        q4x_plant(r->plant[i], &ev);
-        ev.planted = 1;
-    }
+    if (r->plant && r->plant[i]) ev.planted = plant(r, r->plant[i], &ev);
     return r->fn ? r->fn(r->fn_ctx, &ev, err) : 0;
 }
 

@@ -29,6 +29,8 @@ void q4x_run_reset(q4x_run *r);
 const q4x_plan *q4x_run_plan(const q4x_run *r);
 const q4x_arm *q4x_run_arm(const q4x_run *r);
 int32_t q4x_run_threads(const q4x_run *r);
+/* 1 when this item of the arm, a plant, has moved a bit since the run was new. */
+int q4x_run_planted(const q4x_run *r, int item);
 
 /* One call of the model on n ids. all_logits 1: a logit row for every id, else for the last. Errors leave the run as
  * it was (an id out of range, named with its index; n < 1; context overflow) or, from a hook, dead: only free or reset

@@ -177,10 +177,12 @@ static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     if (ev->row0 == 0 && (rc = begin(t, ev, n->is_ids, err))) return rc;
     if ((rc = add_tile(t, ev, n->is_ids, err))) return rc;
     if (n->is_ids && (rc = q4x_tap_selection(t, ev, err))) return rc;
+    if ((rc = q4x_tap_witness(t, ev, err))) return rc;
     const int last = ev->row0 + ev->nrows == ev->total;
+    if (last) finish(t, ev, n->is_ids);
+    if (t->o.controls && (rc = q4x_tap_second_read(t, ev, n->is_ids, err))) return rc;
     if (n->weights_of && !last) return take_weights(t, ev, n->weights_of, err);
     if (!last) return 0;
-    finish(t, ev, n->is_ids);
     if (n->is_ids && n->scores && q4x_tap_has_weights(p, ev->node)) {
         t->tap[ev->node].pending = 1; /* the next node writes it */
         return 0;
@@ -210,7 +212,7 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
     }
     TRY(q4x_dumpw_open(path, header, t->node, t->nnodes, &t->w, err));
     q4x_run_on_node(r, on_node, t);
-    q4x_run_keep_states(r, o->bands);
+    q4x_run_keep_states(r, o->bands || q4x_tap_witness_states(t));
     *ret = t;
 done:
     json_decref(header);
@@ -234,6 +236,7 @@ static int write_states(q4x_tapset *t, q4x_err *err) {
         t->tap[ev.node].rec.forward = q4x_run_nforward(t->run) - 1; /* which is over */
         if ((rc = add_tile(t, &ev, sd->is_ids, err))) return rc;
         finish(t, &ev, sd->is_ids);
+        if (t->o.controls && (rc = q4x_tap_second_read(t, &ev, sd->is_ids, err))) return rc;
         if ((rc = write_rec(t, ev.node, err))) return rc;
     }
     return 0;
@@ -268,6 +271,9 @@ int q4x_tapset_forward(q4x_tapset *t, const int32_t *ids, int32_t n, int forced,
     f.prefix = t->prefix;
     f.logits = (float *)(uintptr_t)q4x_run_logits(t->run, &f.n_logits);
     q4x_run_choose(t->run, f.top_id, f.top_val);
+    if ((rc = q4x_tap_witness_choice(t, err))) return rc;
+    if (t->o.controls && (rc = q4x_tap_keep_choice(t, sampled, err))) return rc;
+    q4x_run_keep_states(t->run, t->o.bands || q4x_tap_witness_states(t));
     return q4x_dumpw_forward(t->w, &f, err);
 }
 
@@ -279,6 +285,7 @@ static void tapset_free(q4x_tapset *t) {
     for (int32_t i = 0; t->tap && i < t->nnodes; i++) {
         q4x_tap_node *tn = &t->tap[i];
         q4x_bits_free(tn->bits);
+        q4x_bits_free(tn->second);
         q4x_tapstat_free(tn->stat);
         free(tn->full);
         free(tn->rec.sel.ids);
@@ -288,13 +295,23 @@ static void tapset_free(q4x_tapset *t) {
     }
     free(t->tap);
     free(t->mark);
+    free(t->again);
+    free(t->again_state.f);
+    free(t->choice);
+    q4x_bits_free(t->second);
     q4x_tapstat_free(t->stat);
     q4x_tap_undescribe(t);
     free(t);
 }
 
 int q4x_tapset_close(q4x_tapset *t, q4x_hash *ret_content, q4x_err *err) {
-    int rc = q4x_dumpw_close(t->w, ret_content, err);
+    json_t *tail = q4x_tap_tail(t);
+    int rc = tail ? q4x_dumpw_tail(t->w, tail, err) : q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the tail");
+    json_decref(tail);
+    if (rc)
+        q4x_dumpw_abort(t->w);
+    else
+        rc = q4x_dumpw_close(t->w, ret_content, err);
     tapset_free(t);
     return rc;
 }

@@ -5,6 +5,7 @@
 #define Q4X_TAP_H
 
 #include "lib/dump.h"
+#include "lib/greedy.h"
 #include "lib/run.h"
 
 typedef struct {
@@ -15,7 +16,13 @@ typedef struct {
     int64_t row0, nrows;
     int bands; /* 1: the bands of every op that states one, and the nodes that read a lever other than act stay, so that
                   a pair of arms can be judged where it parts; 0: bands of the nodes that read nothing but ids */
+    int controls; /* 1: read every buffer twice; q4x_tapset_untapped is then called too */
 } q4x_tap_opts;
+
+/* A control: how many of what was compared differ. compared 0: not measured. */
+typedef struct {
+    int64_t differing, compared;
+} q4x_tap_count;
 
 typedef struct q4x_tapset q4x_tapset;
 
@@ -26,6 +33,12 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
                     q4x_tapset **ret, q4x_err *err);
 /* After each q4x_run_forward: the states, what it consumed, its logits. sampled: id chosen after it, -1 none. */
 int q4x_tapset_forward(q4x_tapset *t, const int32_t *ids, int32_t n, int forced, int32_t sampled, q4x_err *err);
+/* Perturbation: reset the run, make the sequence again without taps, compare chosen ids and logit rows. After it the
+ * tap set is off the run: only close or abort follow. */
+int q4x_tapset_untapped(q4x_tapset *t, const q4x_greedy_opts *go, q4x_err *err);
+void q4x_tapset_controls(const q4x_tapset *t, q4x_tap_count *read_twice, q4x_tap_count *perturbation);
+/* 1 when item k of the arm was in scope, and moved no bit of the run as far as that could be told: INERT. */
+int q4x_tapset_inert(const q4x_tapset *t, int k);
 /* Close the dump under its name; frees t also on failure. */
 int q4x_tapset_close(q4x_tapset *t, q4x_hash *ret_content, q4x_err *err);
 void q4x_tapset_abort(q4x_tapset *t); /* NULL is fine */

@@ -115,11 +115,8 @@ static json_t *arm_json(const q4x_arm *a) {
     for (int i = 0; i < a->nitems; i++) {
         const q4x_item *it = &a->item[i];
         if (!it->glob[0]) continue;
-        const q4x_lever *l = &q4x_levers[it->lever];
-        char text[160], fwd[16] = "";
-        if (it->forward >= 0) snprintf(fwd, sizeof fwd, "#%d", it->forward);
-        snprintf(text, sizeof text, "%s=%s@%s%s", l->name, q4x_lever_value(l, it->value, buf, sizeof buf), it->glob,
-                 fwd);
+        char text[160];
+        q4x_item_text(it, text, sizeof text);
         json_array_append_new(scoped, json_string(text));
     }
     return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "label", a->label, "device", a->cuda ? "cuda" : "cpu", "spec",

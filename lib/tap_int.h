@@ -6,10 +6,11 @@
 
 /* One node (or state record) being watched. */
 typedef struct {
-    int32_t want;    /* statistics, sketch, full tensor; bits are kept of all */
-    int32_t gather;  /* reads nothing but ids: its band is kept in any case */
-    int32_t pending; /* ids node: its record waits for the weights that belong to it */
-    q4x_bits *bits;  /* only while a forward has several tiles */
+    int32_t want;     /* statistics, sketch, full tensor; bits are kept of all */
+    int32_t gather;   /* reads nothing but ids: its band is kept in any case */
+    int32_t pending;  /* ids node: its record waits for the weights that belong to it */
+    q4x_bits *bits;   /* only while a forward has several tiles */
+    q4x_bits *second; /* the same, of the second read */
     q4x_tapstat *stat;
     q4x_tap rec; /* this forward's record */
     double hard2, rms2;
@@ -17,6 +18,18 @@ typedef struct {
     size_t full_cap;
     size_t sel_cap; /* rows of rec.sel's arrays */
 } q4x_tap_node;
+
+/* What is known of one item of the arm. */
+typedef struct {
+    int moved, reached, untried; /* moved a bit; was in scope and not the default; was so where that cannot be told */
+    int32_t node, forward;       /* where it moved one */
+} q4x_tap_lever;
+
+/* Ids and logits of one forward, to be found again without taps. */
+typedef struct {
+    int32_t chosen;
+    q4x_hash logits;
+} q4x_tap_choice;
 
 struct q4x_tapset {
     q4x_run *run;
@@ -33,6 +46,16 @@ struct q4x_tapset {
     q4x_dumpw *w;
     q4x_hash prefix;
     int32_t pos;
+    /* witness of the levers (tap_witness.c) */
+    q4x_tap_lever lever[sizeof((q4x_arm *)0)->item / sizeof(q4x_item)];
+    float *again; /* output of an op that is run again */
+    size_t again_cap;
+    k_state again_state; /* and its state */
+    /* controls (tap_control.c) */
+    q4x_bits *second;       /* shared by forwards of one tile */
+    q4x_tap_choice *choice; /* [nchoice] */
+    int32_t nchoice, choice_cap;
+    q4x_tap_count read_twice, perturbation;
 };
 
 /* Set want on the chosen nodes. */
@@ -46,5 +69,22 @@ int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_er
 int q4x_tap_has_weights(const q4x_plan *p, int32_t ids);
 /* The ids of a tile of an ids node; of a selection also the scores at the cut. */
 int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err);
+
+/* tap_witness.c: has a lever moved a bit? Asked at every node until it has: the op runs again on its inputs, as if the
+ * item had not been given, and its output is compared. */
+int q4x_tap_witness(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err);
+/* The same of the choice of the token, after a forward. */
+int q4x_tap_witness_choice(q4x_tapset *t, q4x_err *err);
+/* 1 while the state before gdn_core is wanted for it. */
+int q4x_tap_witness_states(const q4x_tapset *t);
+/* [{item, outcome, node, forward}]; NULL: no memory. */
+json_t *q4x_tap_witness_json(const q4x_tapset *t);
+
+/* tap_control.c: a tile of a node is read again, on another path, and compared when the tensor is whole. */
+int q4x_tap_second_read(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err);
+/* Keep what the forward chose. */
+int q4x_tap_keep_choice(q4x_tapset *t, int32_t chosen, q4x_err *err);
+/* What the dump's tail says; NULL: no memory. */
+json_t *q4x_tap_tail(const q4x_tapset *t);
 
 #endif

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernels/k.h"
+#include "tests/check.h"
 #include "tests/h_dump.h"
 #include "tests/h_rand.h"
 
@@ -43,6 +44,7 @@ static void test_round_trip(void **state) {
     (void)state;
     for (int mode = 0; mode < 4; mode++) {
         h_dump_opts o = opts(mode & 1, mode >> 1);
+        o.tail = mode > 1;
         q4x_dump *d = h_dump_make(&o);
         q4x_hash content;
         char path[160];
@@ -96,6 +98,45 @@ static void test_lookup(void **state) {
     q4x_dump_free(NULL);
     q4x_dump_free(read);
     q4x_dump_free(made);
+    h_temp_remove();
+}
+
+/* A tail is no content; it comes last and once. */
+static void test_tail(void **state) {
+    (void)state;
+    h_dump_opts o = opts(0, 0);
+    q4x_hash with, without;
+    q4x_err err = {0};
+    q4x_dump *d = h_dump_make(&o);
+    write_ok(d, h_temp("a.q4d"), &without);
+    d->tail = json_pack("{s:i}", "x", 1);
+    write_ok(d, h_temp("b.q4d"), &with);
+    assert_memory_equal(&with, &without, 16);
+    q4x_dump *back = read_ok(h_temp("a.q4d"));
+    assert_null(back->tail);
+    assert_false(h_dump_equal(d, back));
+    q4x_dump_free(back);
+    back = read_ok(h_temp("b.q4d"));
+    assert_true(h_dump_equal(d, back));
+    q4x_dump_free(back);
+    for (int what = 0; what < 5; what++) {
+        q4x_dumpw *w = NULL;
+        const char *says[] = {"a second one", "after the tail", "after the tail", "not followed", "a JSON object"};
+        json_t *list = json_array();
+        assert_rc_ok(q4x_dumpw_open(h_temp("c.q4d"), d->header, d->nodes, d->nnodes, &w, &err), &err);
+        int rc = what == 3 ? q4x_dumpw_tap(w, &d->forwards[0].taps[0], &err) : 0;
+        assert_int_equal(rc, 0);
+        rc = q4x_dumpw_tail(w, what == 4 ? list : d->tail, &err);
+        if (what < 3) assert_int_equal(rc, 0);
+        if (what == 0) rc = q4x_dumpw_tail(w, d->tail, &err);
+        if (what == 1) rc = q4x_dumpw_tap(w, &d->forwards[0].taps[0], &err);
+        if (what == 2) rc = q4x_dumpw_forward(w, &d->forwards[0], &err);
+        assert_int_equal(rc, Q4X_E_ARG);
+        if (!strstr(err.msg, says[what])) fail_msg("%d: %s", what, err.msg);
+        assert_int_equal(q4x_dumpw_close(w, NULL, &err), Q4X_E_ARG);
+        json_decref(list);
+    }
+    q4x_dump_free(d);
     h_temp_remove();
 }
 
@@ -382,9 +423,16 @@ static void test_large_forward(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_lookup),    cmocka_unit_test(test_gaps),
-        cmocka_unit_test(test_content),    cmocka_unit_test(test_refusals),  cmocka_unit_test(test_abort_and_old_file),
-        cmocka_unit_test(test_no_folder),  cmocka_unit_test(test_full_disk), cmocka_unit_test(test_large_forward),
+        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_lookup),
+        cmocka_unit_test(test_tail),
+        cmocka_unit_test(test_gaps),
+        cmocka_unit_test(test_content),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_abort_and_old_file),
+        cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_large_forward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

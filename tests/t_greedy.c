@@ -141,11 +141,41 @@ static void test_refused(void **state) {
     assert_int_equal(k.n, 2); /* an error of the callback ends the loop */
 }
 
+/* A lever at a forward that never comes is refused before anything runs; at the last one it is not. */
+static void test_forwards_that_never_come(void **state) {
+    (void)state;
+    static const struct {
+        const char *spec;
+        int n, one_by_one, ok;
+    } list[] = {{"cpu:act=bf16@*#2", 3, 0, 1},      {"cpu:act=bf16@*#3", 3, 0, 0},
+                {"cpu:plant=sign@emb#50", 8, 0, 0}, {"cpu:act=bf16,gdn=chunk64", 1, 0, 1},
+                {"cpu:act=bf16@*#6", 3, 1, 1},      {"cpu:act=bf16@*#7", 3, 1, 0}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        q4x_err err = {0};
+        q4x_arm arm;
+        q4x_run *r = NULL;
+        const int32_t ids[] = {1, 2, 3, 4, 5};
+        q4x_greedy_opts o = {.prompt = ids, .n_prompt = 5, .n = list[i].n, .one_by_one = list[i].one_by_one};
+        assert_rc_ok(q4x_arm_parse(list[i].spec, &arm, &err), &err);
+        assert_rc_ok(q4x_run_new(net, &arm, 16, 0, &r, &err), &err);
+        int rc = q4x_greedy(r, &o, NULL, NULL, &err);
+        assert_int_equal(rc, list[i].ok ? 0 : Q4X_E_ARG);
+        if (!list[i].ok) assert_non_null(strstr(err.msg, "never comes"));
+        assert_int_equal(q4x_run_nforward(r), list[i].ok ? q4x_greedy_forwards(&o) : 0);
+        q4x_run_free(r);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top2), cmocka_unit_test(test_chosen),     cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_stop), cmocka_unit_test(test_one_by_one), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_top2),
+        cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_one_by_one),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_forwards_that_never_come),
     };
     return cmocka_run_group_tests(tests, open_net, close_net);
 }
