@@ -27,8 +27,10 @@ static void note_levers(bis_case *c) {
     for (int32_t i = 0; i < h->nlever && c->verdict == BIS_V_IDENTICAL; i++)
         bis_say(&c->notes, "INERT: lever %s (%s | %s) moved nothing in these runs.", h->lever[i].name, h->lever[i].a,
                 h->lever[i].b);
-    if (c->rq.a->path && c->rq.b->path && !strcmp(c->rq.a->path, c->rq.b->path))
-        bis_say(&c->notes, "Both arms are the same file: equality says nothing.");
+    const bis_recording r = bis_header_recording(c->rq.a, c->rq.b);
+    if (r != BIS_OTHER_RECORDING)
+        bis_say(&c->notes, "Both arms %s one recording: equality says nothing.",
+                r == BIS_SAME_RECORDING ? "are" : "may be copies of");
 }
 
 static void note_floor(bis_case *c, const bis_floor *f, const char *arm) {

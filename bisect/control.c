@@ -71,6 +71,27 @@ static int walk(const bis_pair *p, bis_floor *r) {
     return 0;
 }
 
+/* A floor is another recording, or it is none. */
+static int refuse_copy(const q4x_dump *d, const q4x_dump *again, const char *arm, q4x_err *err) {
+    const char *file = again->path ? again->path : "?";
+    switch (bis_header_recording(d, again)) {
+    case BIS_OTHER_RECORDING: return 0;
+    case BIS_SAME_RECORDING:
+        if (d->path && again->path && !strcmp(d->path, again->path))
+            return q4x_fail(err, Q4X_E_MISMATCH,
+                            "floor of arm %s: %.120s is the arm itself; a floor needs a second recording of it", arm,
+                            file);
+        return q4x_fail(err, Q4X_E_MISMATCH,
+                        "floor of arm %s: %.120s is a copy of the arm's own recording; a floor needs a second one", arm,
+                        file);
+    case BIS_UNTOLD: break;
+    }
+    return q4x_fail(err, Q4X_E_MISMATCH,
+                    "floor of arm %s: %.120s may be a copy of the arm's own recording: neither says when it was made; "
+                    "a floor needs free.recording or free.time in its header",
+                    arm, file);
+}
+
 int bis_floor_measure(q4x_dump *d, q4x_dump *again, const char *arm, bis_floor *ret, q4x_err *err) {
     bis_header h = {0};
     bis_pair *p = NULL;
@@ -78,18 +99,7 @@ int bis_floor_measure(q4x_dump *d, q4x_dump *again, const char *arm, bis_floor *
     bis_floor r = {.measured = 1};
     char where[240];
     int rc;
-    if (d->path && again->path && !strcmp(d->path, again->path))
-        return q4x_fail(err, Q4X_E_MISMATCH,
-                        "floor of arm %s: %.120s is the arm itself; a floor needs a second recording of it", arm,
-                        d->path);
-    const json_t *when = bis_header_get(d, "free.time"), *fa = bis_header_get(d, "free"),
-                 *fb = bis_header_get(again, "free");
-    if (when && json_equal(fa, fb))
-        return q4x_fail(
-            err, Q4X_E_MISMATCH,
-            "floor of arm %s: %.120s is a copy of the arm's own recording (same time, boot and arguments); a "
-            "floor needs a second one",
-            arm, again->path ? again->path : "?");
+    if ((rc = refuse_copy(d, again, arm, err))) return rc;
     TRY(bis_header_diff(d, again, BIS_NULL_NONE, 1, &h, err));
     const char *other = bis_header_other_arm(&h);
     if (other) {

@@ -372,6 +372,16 @@ int bis_header_is_device_pair(const bis_header *h) {
            h->nlever == (h->device_null == BIS_NULL_NONE);
 }
 
+bis_recording bis_header_recording(const q4x_dump *a, const q4x_dump *b) {
+    const char *ra = bis_header_str(a, "free.recording"), *rb = bis_header_str(b, "free.recording");
+    const json_t *fa = bis_header_get(a, "free"), *fb = bis_header_get(b, "free");
+    if (a->path && b->path && !strcmp(a->path, b->path)) return BIS_SAME_RECORDING;
+    if (ra && rb && *ra && *rb) return strcmp(ra, rb) ? BIS_OTHER_RECORDING : BIS_SAME_RECORDING;
+    if (!fa != !fb || (fa && !json_equal(fa, fb))) return BIS_OTHER_RECORDING;
+    if (bis_header_get(a, "free.time")) return BIS_SAME_RECORDING;
+    return json_equal(a->header, b->header) && q4x_hash_eq(&a->content, &b->content) ? BIS_UNTOLD : BIS_OTHER_RECORDING;
+}
+
 const char *bis_header_other_arm(const bis_header *h) {
     if (h->fatal != BIS_R_none) return h->where;
     if (h->device_differs) return "device";

@@ -54,6 +54,11 @@ int bis_header_claims(const bis_header *h, const q4x_dump *a, const q4x_dump *b,
 /* 1 when h says: same model, same prompt, same kernels, same levers, other device. */
 int bis_header_is_device_pair(const bis_header *h);
 
+/* Are two dumps one recording, or copies of one? By the recording's own number; in dumps without it by time, boot and
+ * arguments; where a dump does not say when it was made, equal headers and contents prove nothing (BIS_UNTOLD). */
+typedef enum { BIS_OTHER_RECORDING, BIS_SAME_RECORDING, BIS_UNTOLD } bis_recording;
+bis_recording bis_header_recording(const q4x_dump *a, const q4x_dump *b);
+
 /* NULL when d2 may serve as a floor of d1 (same model, prompt, device, levers, kernels), else what differs. */
 const char *bis_header_other_arm(const bis_header *h);
 

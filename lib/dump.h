@@ -155,7 +155,7 @@ typedef struct q4x_dump {
  *   model {path, arch, container, fingerprint, nshards, shards[{path,size}], synthetic}
  *   arm {label, device, spec, levers{name: value}, scoped[...] , profile}
  *   prompt {ids, text}
- *   free {time, boot, threads, isa, args}
+ *   free {recording, time, boot, threads, isa, args}
  *   nonfinite_counted: true when every node that holds a NaN or an infinity has statistics; one without is finite then
  *   qsa {ratio}: tokens of an indexer block; export derives attn.sel with it
  *

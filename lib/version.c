@@ -2,12 +2,14 @@
 
 #include <gnu/libc-version.h>
 #include <stdio.h>
+#include <sys/random.h>
 #include <time.h>
 #include <xxhash.h>
 #include <zlib.h>
 
 #include "kernels/dev.h"
 #include "lib/hash.h"
+#include "lib/io.h"
 
 /* The Makefile gives these in build.h; alone the file still compiles. */
 #ifndef Q4X_COMMIT
@@ -66,14 +68,17 @@ static void boot_hash(char hex[33]) {
 }
 
 json_t *q4x_build_free(int threads, int argc, char *const *argv) {
-    char when[32] = "", boot[33];
+    char when[32] = "", boot[33], recording[17] = "";
+    uint8_t random[8];
     time_t now = time(NULL);
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) == (ssize_t)sizeof random)
+        q4x_hex(random, sizeof random, recording);
     struct tm t;
     if (gmtime_r(&now, &t)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &t);
     boot_hash(boot);
     json_t *args = json_array();
     for (int i = 0; i < argc; i++)
         if (json_array_append_new(args, json_string(argv[i])) && json_array_append_new(args, json_string("?"))) break;
-    return json_pack("{s:s, s:s, s:i, s:s, s:o}", "time", when, "boot", boot, "threads", threads, "isa",
-                     q4x_build.x86_64_v3 ? "x86-64-v3" : "baseline", "args", args);
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:o}", "recording", recording, "time", when, "boot", boot, "threads",
+                     threads, "isa", q4x_build.x86_64_v3 ? "x86-64-v3" : "baseline", "args", args);
 }

@@ -352,9 +352,10 @@ static json_t *header(const mk_opts *o, const int32_t *prompt) {
                       words(o->levers, "{\"act\":\"f32\",\"gdn\":\"seq\"}"), "scoped", words(o->scoped, "[]")));
     }
     json_object_set_new(h, "prompt", json_pack("{s:o, s:s}", "ids", ids, "text", o->text ? o->text : ""));
+    const char *when = o->free_time ? o->free_time : "2026-01-01T00:00:00Z";
     json_object_set_new(h, "free",
-                        json_pack("{s:s, s:s, s:i}", "time", o->free_time ? o->free_time : "2026-01-01T00:00:00Z",
-                                  "boot", "b007", "threads", 2));
+                        json_pack("{s:o, s:s, s:s, s:i}", "recording", json_sprintf("%s %s", o->label, when), "time",
+                                  when, "boot", "b007", "threads", 2));
     return h;
 }
 

@@ -185,7 +185,7 @@ static void classes(void **s) {
         fatal += d->cls == BIS_H_FATAL;
         commit += !strcmp(d->key, "tool.commit") && d->cls == BIS_H_FREE; /* equal kernels: the commit is free */
     }
-    assert_int_equal(free_ones, 4); /* label, time, text, commit */
+    assert_int_equal(free_ones, 5); /* label, recording, time, text, commit */
     assert_int_equal(levers, 1);
     assert_int_equal(fatal, 0);
     assert_int_equal(commit, 1);

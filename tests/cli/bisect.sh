@@ -9,6 +9,12 @@ q4x bisect f32 sign | tail -n 3
 q4x bisect bf16 f32 --json | sed -n '1,4p;/"first_disagreement"/,/}/p;/"controls"/,/}/p'
 q4x bisect f32 bf16 --floor-b again; echo "exit $?"
 q4x bisect f32 bf16 --floor-a f32; echo "exit $?"
+# a copy is no floor, nor is a link; another recording made in the same second is one
+cp f32.q4d copy.q4d; ln -s f32.q4d link.q4d
+for f in copy link ./f32.q4d; do q4x bisect f32 bf16 --floor-a $f; echo "exit $?"; done
+q4x bisect f32 copy | grep '^note'
+tap --arm f32; mv f32.q4d twin.q4d; tap --arm f32
+q4x bisect f32 bf16 --floor-a twin | grep '^controls'
 q4x bisect f32 again --device-null f32 again; echo "exit $?"
 head -c 300000 bf16.q4d >cut.q4d
 q4x bisect f32 cut; echo "exit $?"
