@@ -60,6 +60,10 @@ int cmd_refused(cmd_ctx *c, const q4x_err *err);
 /* The same for a mistake on the command line: one line, with a hint where help is; returns CMD_USAGE. */
 int cmd_misuse(cmd_ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* This file is whole and under its name. When stdout fails after it the command still ends with 128, for its talk was
+ * not heard, and the message says that the file is good. */
+void cmd_written(const char *path);
+
 /* Print and drop a JSON value: indented, keys in the order they were set, reals with `digits` significant digits (9
  * hold a float, 17 a double). NULL is reported as no memory. Returns CMD_OK or CMD_FATAL. */
 int cmd_print_json(cmd_ctx *c, json_t *value, int digits);

@@ -23,10 +23,12 @@ static int open_session(const cmd_pair *p, cmd_ctx *c, bis_session **ret) {
 static void keep(bis_session *s, const cmd_pair *p, const cmd_case *k, cmd_ctx *c) {
     q4x_err err = {0};
     json_t *e = s ? cmd_pair_entry(p, k) : NULL;
-    if (s && (!e || bis_session_append(s, e, &err)))
+    if (s && (!e || bis_session_append(s, e, &err))) {
         fprintf(stderr, "%s: not kept in the session: %s\n", c->name, e ? err.msg : "no memory");
-    else if (s && c->verbose)
-        fprintf(stderr, "%s: kept in %s\n", c->name, bis_session_dir(s));
+    } else if (s) {
+        cmd_written(bis_session_dir(s));
+        if (c->verbose) fprintf(stderr, "%s: kept in %s\n", c->name, bis_session_dir(s));
+    }
     json_decref(e);
 }
 

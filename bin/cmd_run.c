@@ -107,6 +107,7 @@ static int run(options *o, cmd_ctx *c, result *r, q4x_err *err) {
         q4x_out *w = r->logits;
         r->logits = NULL;
         TRY(q4x_out_close(w, err));
+        cmd_written(o->logits);
     }
 done:
     q4x_out_abort(r->logits);

@@ -129,6 +129,7 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     q4x_tapset *t = r->taps;
     r->taps = NULL;
     TRY(q4x_tapset_close(t, &r->content, err));
+    cmd_written(o->path);
 done:
     q4x_tapset_abort(r->taps);
     q4x_run_free(run);

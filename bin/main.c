@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "bin/cmd.h"
+#include "lib/io.h"
 #include "lib/machine.h"
 
 const cmd_row cmd_list[] = {
@@ -17,14 +18,20 @@ const int cmd_count = (int)(sizeof cmd_list / sizeof *cmd_list);
 
 static char running[32] = "q4x"; /* for the message of close_stdout, which the C library calls without arguments */
 
+static char written[200]; /* and what stays for all that */
+
+void cmd_written(const char *path) {
+    snprintf(written, sizeof written, "; %s is complete and stays", q4x_tail(path));
+}
+
 /* A full disk behind `> file` shows at the last flush: it must not end as success. */
 static void close_stdout(void) {
     int bad = ferror(stdout);
     errno = 0;
     if (fflush(stdout) || bad) {
         if (errno != EPIPE) /* a reader that has enough, like head, is no news */
-            fprintf(stderr, "%s: standard output: cannot write: %s\n", running,
-                    errno ? strerror(errno) : "output error");
+            fprintf(stderr, "%s: standard output: cannot write: %s%s\n", running,
+                    errno ? strerror(errno) : "output error", written);
         _exit(CMD_FATAL);
     }
 }

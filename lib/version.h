@@ -21,9 +21,9 @@ extern const q4x_build_info q4x_build;
 json_t *q4x_build_libraries(void);
 /* The dump header's `tool`: {version, commit, kernels_hash, compiler, flags}. NULL: no memory. */
 json_t *q4x_build_tool(void);
-/* The header's `free`, which is printed and never counted: {recording (a random number: a copy of the file has the same,
- * another recording has not), time (UTC), boot (hash of the boot id), threads, isa, args}. No host name, no user. NULL:
- * no memory. */
+/* The header's `free`, which is printed and never counted: {recording (a random number: a copy of the file has it too,
+ * another recording has another), time (UTC), boot (hash of the boot id), threads, isa, args}. No host name, no user.
+ * NULL: no memory. */
 json_t *q4x_build_free(int threads, int argc, char *const *argv);
 
 #endif

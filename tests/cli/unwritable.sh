@@ -8,7 +8,24 @@ full run $m --ids 1 -n 2
 full info $m
 full levers --json
 full version
+full run $m --ids 1 -n 2 --json
+full run $m --ids 1 -n 2 -v
+full info --nodes $m
+full info $m --json
+# the talk is lost, the file is not: it was complete before; it is said, and it can be read
 full tap $m --ids 1 -n 2 --arm a
+full tap $m --ids 1 -n 2 --arm b --json
+q4x info a | grep -c ^content
+q4x bisect a b | tail -n 1
+full run $m --ids 1 -n 2 --logits x.f32
+wc -c x.f32
+full bisect a b
+full bisect a b --json
+full report a b
+full report a b --json
+q4x report | head -n 1
+# where the file itself cannot be written nothing is said of it
+full tap $m --ids 1 -n 2 -o /dev/full
 try tap $m --ids 1 -n 2 -o nowhere/a.q4d
 try tap $m --ids 1 -n 2 -o /dev/full
 try run $m --ids 1 -n 2 --logits /dev/full
