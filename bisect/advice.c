@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bisect/case.h"
+#include "lib/tap.h"
 
 static const char *node_name(const bis_case *c, int32_t n) {
     return c->pair->a->nodes[n].name;
@@ -148,44 +149,67 @@ static void notes(bis_case *c) {
 
 /* ---- what to record next ---- */
 
-/* Layer of a node as an option, "" for none. */
-static const char *layer_option(const bis_case *c, int32_t n, char *buf, size_t size) {
-    int32_t l = c->pair->a->nodes[n].layer;
-    if (l < 0)
-        buf[0] = 0;
-    else
-        snprintf(buf, size, " --layer %d", l);
-    return buf;
+/* Options that record what is missing, as a sentence and, where it is the first, as a command. */
+static void again(bis_case *c, const char *options, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void again(bis_case *c, const char *options, const char *fmt, ...) {
+    char why[240];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(why, sizeof why, fmt, ap);
+    va_end(ap);
+    if (!c->next.n) snprintf(c->again, sizeof c->again, "%s", options);
+    bis_say(&c->next, "Both arms again with `%s`: %s", options, why);
+}
+
+/* Is a node kept by --bands alone, or must it be asked for? */
+static int kept_by_default(const bis_case *c, int32_t n) {
+    const q4x_dump_node *k = &c->pair->a->nodes[n];
+    return k->is_public || q4x_tap_reads_choice(k->op ? k->op : "");
+}
+
+static int bands_recorded(const bis_case *c) {
+    return json_is_true(bis_header_get(c->rq.a, "bands")) && json_is_true(bis_header_get(c->rq.b, "bands"));
 }
 
 static void next_for_node(bis_case *c) {
     const bis_map *m = &c->map;
-    char lay[24];
+    char lay[24] = "", only[96], wide[96];
     if (m->out_f < 0) return;
     const bis_cell *x = bis_map_cell(m, c->pair, m->out_f, m->out_n);
-    const char *kind = bis_kind(node_name(c, m->out_n));
-    layer_option(c, m->out_n, lay, sizeof lay);
+    const q4x_dump_node *k = &c->pair->a->nodes[m->out_n];
+    const char *name = node_name(c, m->out_n);
+    if (k->layer >= 0) snprintf(lay, sizeof lay, " --layer %d", k->layer);
+    snprintf(only, sizeof only, "%s --node '%.60s'", lay, bis_kind(name)); /* this node */
+    snprintf(wide, sizeof wide, "%s --node '*'", lay);                     /* its layer */
+    char options[120];
     switch (x->why) {
     case BIS_R_band_not_recorded:
+        if (bis_states_no_band(k)) {
+            snprintf(options, sizeof options, "--mode full%s", only);
+            again(c, options, "the tensors of %s themselves; its op states no band, so no record can judge it.", name);
+            break;
+        }
+        snprintf(options, sizeof options, "--bands%s", bands_recorded(c) ? wide : "");
+        again(c, options, "says whether %s is within its rounding.", name);
+        break;
     case BIS_R_distance_not_recorded:
-        bis_say(&c->next, "Both arms with `--bands%s --node '*'`: says whether %s is within its rounding.", lay,
-                node_name(c, m->out_n));
+        snprintf(options, sizeof options, "--bands%s", kept_by_default(c, m->out_n) ? "" : wide);
+        again(c, options, "says how far %s lies apart, and whether that is its rounding.", name);
         break;
     case BIS_R_rows_not_kept:
-        bis_say(&c->next, "Both arms with `--rows all%s --node '%s'`: not all rows of %s were kept.", lay, kind,
-                node_name(c, m->out_n));
+        snprintf(options, sizeof options, "--bands --rows all%s", kept_by_default(c, m->out_n) ? "" : wide);
+        again(c, options, "not all rows of %s were kept.", name);
         break;
     case BIS_R_gain_outlier:
     case BIS_R_distance_not_finite:
-        bis_say(
-            &c->next,
-            "Both arms with `--mode full%s`, forward %d: with the inputs of %s at hand, added and inherited difference "
-            "can be told apart.",
-            lay, m->out_f, node_name(c, m->out_n));
+        snprintf(options, sizeof options, "--mode full%s", wide);
+        again(c, options,
+              "with the inputs of %s in forward %d at hand, added and inherited difference can be told apart.", name,
+              m->out_f);
         break;
     default:
-        bis_say(&c->next, "Both arms with `--mode full%s --node '%s'`: the tensors of %s themselves.", lay, kind,
-                node_name(c, m->out_n));
+        snprintf(options, sizeof options, "--mode full%s", only);
+        again(c, options, "the tensors of %s themselves.", name);
         break;
     }
 }
@@ -205,6 +229,10 @@ static void next_for_tokens(bis_case *c) {
         for (int32_t f = 0; s && f + 1 < c->pair->nf && f < 32; f++)
             fprintf(s, "%s%d", f ? "," : "", BIS_FA(c->pair, f)->sampled);
         if (s) fclose(s);
+        if (!c->next.n) {
+            c->again_forced = 1;
+            snprintf(c->again, sizeof c->again, "%s", bands_recorded(c) ? "--bands" : "--mode sketch");
+        }
         bis_say(&c->next,
                 "Both arms on one list of ids, `--force-ids %s`: makes the %d excluded forwards comparable.%s",
                 ids ? ids : "...", c->pair->nexcluded, c->pair->nf > 33 ? " (The list is cut here after 32 ids.)" : "");
@@ -274,8 +302,26 @@ static void limits_controls(bis_case *c) {
                 twice);
 }
 
+/* A source is judged by what its op can do to equal inputs. Of every other difference nobody knows which part was
+ * added where it stands. */
+static void limits_unequal(bis_case *c) {
+    const bis_map *m = &c->map;
+    const int64_t behind = m->ndiff - m->nsources;
+    if (behind <= 0) return;
+    bis_say(
+        &c->limits,
+        "That no fault hides behind unequal inputs: %lld of %lld differences were judged by their gain alone, or not "
+        "at all, and a fault that stays below the limit of its kind is not seen.%s",
+        (long long)behind, (long long)m->ndiff,
+        c->confounded ? " Where one declared difference makes inputs unequal, what another does is not seen either: "
+                        "pairs that differ in one lever leave fewer such nodes."
+                      : "");
+}
+
 static void limits_verdict(bis_case *c) {
     const bis_map *m = &c->map;
+    if (c->verdict == BIS_V_WITHIN_BAND || c->verdict == BIS_V_TIE || c->verdict == BIS_V_TOKENS_DIFFER)
+        limits_unequal(c);
     switch (c->verdict) {
     case BIS_V_IDENTICAL:
     case BIS_V_WITHIN_BAND:

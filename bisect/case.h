@@ -58,6 +58,8 @@ typedef struct {
     bis_lines notes;  /* what a reader must know, one sentence each */
     bis_lines next;   /* what to record next */
     bis_lines limits; /* what this does not establish */
+    char again[120];  /* options that record what the first line of next asks for; "" : no command can */
+    int again_forced; /* and both arms on the ids of arm A */
 } bis_case;
 
 /* Judge. Errors are those of floors that are none, of records that cannot be decoded, and of memory; everything that
@@ -78,6 +80,10 @@ json_t *bis_json(const bis_case *c, const bis_names *names);
 
 /* A summary for the terminal, at most 40 lines; the last is "verdict: NAME (reason) exit N". */
 void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out);
+
+/* The command that records an arm (0, 1) again with c->again, without an end of line. model: how it is called there.
+ * Returns 0, and writes nothing, when there is none (nothing to record, or a dump that is not ours). */
+int bis_again(const bis_case *c, int arm, const char *model, FILE *out);
 
 /* The case as Markdown. */
 void bis_report(const bis_case *c, const bis_names *names, FILE *out);

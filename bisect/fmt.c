@@ -224,7 +224,9 @@ int bis_worst(const bis_case *c, int32_t *rf, int32_t *rn, int max) {
 const char *bis_cell_word(const bis_cell *x) {
     switch ((bis_class)x->cls) {
     case BIS_C_WITHIN: return "added, within band";
-    case BIS_C_OUT: return bis_is_fault(x->why) ? "added, FAULT" : "added, out of band";
+    case BIS_C_OUT:
+        if (bis_unmeasured(x->why)) return "added, not judged";
+        return bis_is_fault(x->why) ? "added, FAULT" : "added, out of band";
     case BIS_C_FLIPPED: return "behind a flip";
     case BIS_C_OUTLIER: return "gain outlier";
     case BIS_C_PASSED: return "inherited";

@@ -225,6 +225,21 @@ static json_t *lines(const bis_lines *l) {
     return a;
 }
 
+static json_t *commands(const bis_case *c) {
+    json_t *a = json_array();
+    for (int arm = 0; arm < 2; arm++) {
+        char *text = NULL;
+        size_t size;
+        FILE *f = open_memstream(&text, &size);
+        if (!f) break;
+        int any = bis_again(c, arm, "MODEL", f);
+        fclose(f);
+        if (any && text) json_array_append_new(a, json_string(text));
+        free(text);
+    }
+    return a;
+}
+
 static json_t *details(const bis_case *c) {
     json_t *j = json_object();
     json_object_set_new(j, "verdict_name", json_string(bis_verdict_name(c->verdict)));
@@ -247,6 +262,7 @@ static json_t *details(const bis_case *c) {
     }
     json_object_set_new(j, "notes", lines(&c->notes));
     json_object_set_new(j, "next", lines(&c->next));
+    json_object_set_new(j, "next_commands", commands(c));
     json_object_set_new(j, "not_established", lines(&c->limits));
     return j;
 }

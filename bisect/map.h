@@ -81,6 +81,9 @@ static inline bis_cell *bis_map_cell(const bis_map *m, const bis_pair *p, int32_
  * gain was judged. Writes at most max nodes, returns how many there are. */
 int bis_map_between(const bis_map *m, const bis_pair *p, int32_t f, int32_t n, int32_t *ret, int max);
 
+/* 1 when the op of this node is one of ours and states no band. */
+int bis_states_no_band(const q4x_dump_node *k); /* map_sources.c */
+
 /* 1 when the difference at this source is one that both arms' claims exclude (verdict FAULT). */
 static inline int bis_is_fault(bis_reason r) {
     return r == BIS_R_same_arithmetic_bits_differ || r == BIS_R_above_hard_band;

@@ -2,12 +2,21 @@
  */
 #include <math.h>
 
+#include <string.h>
+
 #include "bisect/map.h"
+#include "kernels/ops.h"
 
 /* The state record of an op whose output differs too tells of the same event. */
 static int told_by_writer(const bis_pair *p, int32_t f, int32_t s) {
     for (int32_t i = 0; i < p->nwriter[s]; i++)
         if (p->eq[bis_at(p, f, p->writer[s][i])] == BIS_DIFF) return 1;
+    return 0;
+}
+
+int bis_states_no_band(const q4x_dump_node *k) {
+    for (int op = 0; op < K_OP_COUNT; op++)
+        if (k->op && !strcmp(k_ops[op].name, k->op)) return !k_ops[op].band;
     return 0;
 }
 

@@ -254,6 +254,18 @@ static void verdict(const bis_case *c, FILE *o) {
     fputc('\n', o);
 }
 
+static void commands(const bis_case *c, FILE *o) {
+    char *text = NULL;
+    size_t size;
+    FILE *s = open_memstream(&text, &size);
+    if (!s) return;
+    for (int arm = 0; arm < 2; arm++)
+        if (bis_again(c, arm, "MODEL", s)) fputc('\n', s);
+    fclose(s);
+    if (text && *text) fprintf(o, "The first of these, as commands:\n\n```sh\n%s```\n\n", text);
+    free(text);
+}
+
 void bis_report(const bis_case *c, const bis_names *names, FILE *o) {
     title(c, o);
     provenance(c, names, o);
@@ -273,5 +285,6 @@ void bis_report(const bis_case *c, const bis_names *names, FILE *o) {
     if (c->notes.n) list(o, "Notes", &c->notes, "");
     verdict(c, o);
     list(o, "What to record next", &c->next, "Nothing is missing for this verdict.");
+    commands(c, o);
     list(o, "What this does not establish", &c->limits, "");
 }

@@ -179,6 +179,21 @@ static void flips(pen *w) {
     if (s->nrows && !shown) line(w, "flips", "none");
 }
 
+/* What can be pasted is not folded. */
+static void commands(pen *w) {
+    for (int arm = 0; arm < 2; arm++) {
+        const char *model = bis_header_str(arm ? w->c->rq.b : w->c->rq.a, "model.path");
+        char *text = NULL;
+        size_t size;
+        FILE *f = open_memstream(&text, &size);
+        if (!f) return;
+        int any = bis_again(w->c, arm, model ? model : "MODEL", f);
+        fclose(f);
+        if (any && text) line(w, "", "%s", text);
+        free(text);
+    }
+}
+
 void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out) {
     pen w = {.c = c, .out = out, .verbose = verbose};
     (void)names;
@@ -193,7 +208,11 @@ void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out)
     }
     for (int i = 0; i < c->notes.n && w.lines < MAX_LINES - 7; i++)
         folded(&w, i ? "" : "note", verbose ? 9 : 2, c->notes.line[i]);
-    if (c->next.n && w.lines < MAX_LINES - 5) folded(&w, "next", 2, c->next.line[0]);
+    /* where silence would pass for a proof */
+    const int quiet = c->verdict == BIS_V_WITHIN_BAND || c->verdict == BIS_V_TIE || c->verdict == BIS_V_TOKENS_DIFFER;
+    if (c->limits.n && quiet && w.lines < MAX_LINES - 8) folded(&w, "not shown", verbose ? 6 : 3, c->limits.line[0]);
+    if (c->next.n && w.lines < MAX_LINES - 7) folded(&w, "next", 2, c->next.line[0]);
+    commands(&w);
     char *why = NULL;
     if (asprintf(&why, "%s%s%s%s", bis_reason_text(c->reason), c->where[0] ? " (" : "", c->where,
                  c->where[0] ? ")" : "") >= 0)

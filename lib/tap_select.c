@@ -39,9 +39,8 @@ static int gathers(const q4x_plan *p, int32_t i) {
     return !n->is_ids;
 }
 
-/* 1 when what goes by this word (q4x_plan_lever_word) reads a lever other than the dtype of activations: where arms
- * that differ in such a lever part. */
-static int reads_a_choice(const char *word) {
+/* Where arms that differ in such a lever part. */
+int q4x_tap_reads_choice(const char *word) {
     for (int i = 0; i < q4x_nlevers; i++)
         if (strcmp(q4x_levers[i].name, "act") && q4x_levers[i].field != (size_t)-1 &&
             q4x_lever_scope(&q4x_levers[i], word))
@@ -101,7 +100,7 @@ int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
         if (!o->nodes && t->node[i].is_public && (layer < 0 || keep[layer])) t->tap[i].want = 1;
         if (i < p->nnodes && always(p, i)) t->tap[i].want = 1;
         if (i < p->nnodes && gathers(p, i)) t->tap[i].want = t->tap[i].gather = 1;
-        if (o->bands && i < p->nnodes && (layer < 0 || keep[layer]) && reads_a_choice(q4x_plan_lever_word(p, i)))
+        if (o->bands && i < p->nnodes && (layer < 0 || keep[layer]) && q4x_tap_reads_choice(q4x_plan_lever_word(p, i)))
             t->tap[i].want = 1;
     }
     if (o->nodes) TRY(apply_globs(t, o, keep, err));

@@ -1,0 +1,229 @@
+/* t_advice.c: what a case says beyond its verdict: what it does not establish, and the commands that record what is
+ * missing. tests/cli/advice.sh runs such commands. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bisect/case.h"
+#include "tests/h_judge.h"
+
+static int says(const bis_lines *l, const char *what) {
+    for (int i = 0; i < l->n; i++)
+        if (strstr(l->line[i], what)) return 1;
+    return 0;
+}
+
+/* ---- a fault behind unequal inputs ---- */
+
+static char *text_of(const bis_case *c) {
+    char *text = NULL;
+    size_t size;
+    bis_names names = {.a = "a", .b = "b"};
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    bis_text(c, &names, 0, f);
+    bis_report(c, &names, f);
+    json_t *j = bis_json(c, &names);
+    json_dumpf(json_object_get(json_object_get(j, "details"), "not_established"), f, 0);
+    json_decref(j);
+    fclose(f);
+    return text;
+}
+
+static int times(const char *text, const char *what) {
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, what)); p++) n++;
+    return n;
+}
+
+static void what_unequal_inputs_hide(void **s) {
+    (void)s;
+    for (int k = 0; k < 4; k++) { /* one lever; two; a tie of two; the twin: nothing differs */
+        pair p;
+        k == 3 ? pair_equal(&p) : pair_honest(&p);
+        if (k == 1 || k == 2) p.b.levers = "{\"act\":\"bf16\",\"gdn\":\"chunk64\"}";
+        if (k == 2) {
+            p.ha.top_f = p.hb.top_f = 4;
+            p.ha.top_gap = 1e-5f;
+            p.hb.top_gap = -1e-5f;
+        }
+        pair_make(&p);
+        pair_judge(&p);
+        assert_int_equal(p.c->verdict, k == 3 ? BIS_V_IDENTICAL : k == 2 ? BIS_V_TIE : BIS_V_WITHIN_BAND);
+        assert_int_equal(says(&p.c->limits, "That no fault hides behind unequal inputs"), k != 3);
+        assert_int_equal(says(&p.c->limits, "pairs that differ in one lever"), k == 1 || k == 2);
+        char *text = text_of(p.c);
+        assert_int_equal(times(text, "hides behind unequal inputs"), k == 3 ? 0 : 3); /* terminal, Markdown, JSON */
+        free(text);
+        pair_free(&p);
+    }
+}
+
+/* ---- commands ---- */
+
+static char *command(const bis_case *c, int arm) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    assert_non_null(f);
+    int any = bis_again(c, arm, "m.gguf", f);
+    fclose(f);
+    assert_int_equal(any, *text != 0);
+    return text;
+}
+
+static void expect_command(const bis_case *c, int arm, const char *want) {
+    char *got = command(c, arm);
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static void rows_of_a_long_prompt(void **s) {
+    (void)s;
+    pair p;
+    pair_honest(&p);
+    p.a.rows_kept = p.b.rows_kept = 2; /* of 5 */
+    p.hb.round = "moe.logits";         /* --bands alone keeps no more of it than bits: it must be asked for */
+    pair_make(&p);
+    pair_judge(&p);
+    assert_int_equal(p.c->reason, BIS_R_rows_not_kept);
+    assert_true(
+        says(&p.c->next, "`--bands --rows all --layer 0 --node '*'`: not all rows of L00.moe.logits were kept"));
+    expect_command(p.c, 0,
+                   "q4x tap m.gguf --ids 3,8,13,18,23 -n 6 --bands --rows all --layer 0 --node '*' --arm again-a");
+    expect_command(p.c, 1,
+                   "q4x tap m.gguf --ids 3,8,13,18,23 -n 6 --spec cpu:act=bf16 --bands --rows all --layer 0 --node '*' "
+                   "--arm again-b");
+    pair_free(&p);
+}
+
+/* Public nodes are kept, and those at which a lever other than act is read. */
+static void what_bands_keep_need_not_be_asked_for(void **s) {
+    (void)s;
+    for (int k = 0; k < 2; k++) {
+        pair p;
+        pair_honest(&p);
+        p.hb.round = k ? "gdn.core" : "L00.ahc.mix";
+        p.a.rows_kept = p.b.rows_kept = 2;
+        pair_make(&p);
+        pair_judge(&p);
+        assert_int_equal(p.c->reason, BIS_R_rows_not_kept);
+        assert_string_equal(p.c->again, "--bands --rows all");
+        pair_free(&p);
+    }
+}
+
+static void bands(void **s) {
+    (void)s;
+    for (int k = 0; k < 3; k++) { /* not asked for; asked for; an op that has none */
+        pair p;
+        pair_honest(&p);
+        p.a.rms = 0;
+        pair_make(&p);
+        if (k)
+            json_object_set_new(p.da->header, "bands", json_true()),
+                json_object_set_new(p.db->header, "bands", json_true());
+        for (int i = 0; i < p.da->nnodes && k == 2; i++)
+            if (!strcmp(p.da->nodes[i].name, "L00.gdn.core")) {
+                free(p.da->nodes[i].op), free(p.db->nodes[i].op);
+                p.da->nodes[i].op = strdup("conv1d"), p.db->nodes[i].op = strdup("conv1d");
+            }
+        pair_judge(&p);
+        assert_int_equal(p.c->reason, BIS_R_band_not_recorded);
+        assert_string_equal(p.c->again, k == 0   ? "--bands"
+                                        : k == 1 ? "--bands --layer 0 --node '*'"
+                                                 : "--mode full --layer 0 --node 'gdn.core'");
+        assert_int_equal(says(&p.c->next, "its op states no band"), k == 2);
+        pair_free(&p);
+    }
+}
+
+static void forced_ids_are_given_again(void **s) {
+    (void)s;
+    static const int32_t force[] = {4, 17, 20, 11, 12};
+    pair p;
+    pair_honest(&p);
+    p.a.force = p.b.force = force;
+    p.a.rows_kept = p.b.rows_kept = 2;
+    pair_make(&p);
+    pair_judge(&p);
+    char *got = command(p.c, 0);
+    assert_non_null(strstr(got, " --force-ids 4,17,20,11,12 -n 6 "));
+    free(got);
+    pair_free(&p);
+}
+
+/* Both arms on arm A's ids where their own part. */
+static void parted_ids(void **s) {
+    (void)s;
+    pair p;
+    pair_honest(&p);
+    p.ha.top_f = p.hb.top_f = 3;
+    p.ha.top_gap = 5e-2f;
+    p.hb.top_gap = -5e-2f;
+    pair_make(&p);
+    pair_judge(&p);
+    char list[80] = " --force-ids ";
+    for (int f = 0; f < 5; f++) snprintf(list + strlen(list), 12, "%s%d", f ? "," : "", p.da->forwards[f].sampled);
+    for (int arm = 0; arm < 2; arm++) {
+        char *got = command(p.c, arm);
+        if (!strstr(got, list)) fail_msg("%s: expected ids %s", got, list);
+        free(got);
+    }
+    pair_free(&p);
+}
+
+/* Words from files cannot leave their quotes. */
+static void words_are_quoted(void **s) {
+    (void)s;
+    pair p;
+    pair_honest(&p);
+    p.a.rows_kept = p.b.rows_kept = 2;
+    p.b.spec = "cpu:act=bf16@L0*#1';rm -rf x\n";
+    pair_make(&p);
+    pair_judge(&p);
+    char *got = command(p.c, 1);
+    assert_non_null(strstr(got, " --spec 'cpu:act=bf16@L0*#1'\\'';rm -rf x?' "));
+    free(got);
+    pair_free(&p);
+}
+
+/* No command where it would not record the arm: a foreign dump, a case in which nothing is missing. */
+static void no_command(void **s) {
+    (void)s;
+    pair p;
+    pair_honest(&p);
+    p.a.rows_kept = p.b.rows_kept = 2;
+    p.a.imported = 1;
+    p.rq.allow_confounded = 1;
+    pair_make(&p);
+    pair_judge(&p);
+    assert_true(says(&p.c->next, "--rows all"));
+    expect_command(p.c, 0, "");
+    expect_command(p.c, 1, "");
+    pair_free(&p);
+    pair_honest(&p);
+    pair_make(&p);
+    pair_judge(&p);
+    assert_int_equal(p.c->verdict, BIS_V_WITHIN_BAND);
+    expect_command(p.c, 0, "");
+    pair_free(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_unequal_inputs_hide),
+        cmocka_unit_test(rows_of_a_long_prompt),
+        cmocka_unit_test(what_bands_keep_need_not_be_asked_for),
+        cmocka_unit_test(bands),
+        cmocka_unit_test(forced_ids_are_given_again),
+        cmocka_unit_test(parted_ids),
+        cmocka_unit_test(words_are_quoted),
+        cmocka_unit_test(no_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
