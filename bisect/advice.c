@@ -164,7 +164,7 @@ static void again(bis_case *c, const char *options, const char *fmt, ...) {
 /* Is a node kept by --bands alone, or must it be asked for? */
 static int kept_by_default(const bis_case *c, int32_t n) {
     const q4x_dump_node *k = &c->pair->a->nodes[n];
-    return k->is_public || q4x_tap_reads_choice(k->op ? k->op : "");
+    return k->is_public || k->is_state || q4x_tap_reads_choice(k->op ? k->op : "");
 }
 
 static int bands_recorded(const bis_case *c) {
@@ -345,6 +345,11 @@ static void limits_verdict(bis_case *c) {
     if (c->contaminated)
         bis_say(&c->limits,
                 "That the named node adds a difference: its inputs differ too, so part or all may be inherited.");
+    if (m->states_unjudged)
+        bis_say(&c->limits,
+                "%lld states differ beside the output of their op and were not judged: their bands or sizes are not "
+                "recorded (`--bands` does).",
+                (long long)m->states_unjudged);
     if (m->unjudged)
         bis_say(&c->limits,
                 "%lld inherited differences were not judged by their gain: distances of inputs or states are not "

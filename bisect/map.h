@@ -67,7 +67,8 @@ typedef struct {
     bis_gain *gain;
     int32_t noutliers;
     bis_outlier *outlier;
-    int64_t unjudged; /* inherited differences whose gain is unknown */
+    int64_t unjudged;        /* inherited differences whose gain is unknown */
+    int64_t states_unjudged; /* states that differ beside their op's output, without a band or a size */
 } bis_map;
 
 int bis_map_make(const bis_pair *p, const bis_header *h, const bis_flips *s, bis_map *ret, q4x_err *err);

@@ -7,7 +7,7 @@
 #include "bisect/map.h"
 #include "kernels/ops.h"
 
-/* The state record of an op whose output differs too tells of the same event. */
+/* An op that writes this state differs in its output too. */
 static int told_by_writer(const bis_pair *p, int32_t f, int32_t s) {
     for (int32_t i = 0; i < p->nwriter[s]; i++)
         if (p->eq[bis_at(p, f, p->writer[s][i])] == BIS_DIFF) return 1;
@@ -46,6 +46,7 @@ static bis_reason selection(const bis_pair *p, const bis_flips *s, int32_t f, in
 static bis_reason against_band(const bis_cell *c) {
     const bis_dist *d = c->dist;
     const int band = c->rms >= 0 && c->hard >= 0;
+    if (c->hard == 0) return BIS_R_above_hard_band; /* what is moved does not round: no need to know how far */
     if (d->nonfinite) return BIS_R_distance_not_finite;
     if (band && d->how != BIS_D_NONE && d->lo > c->hard) return BIS_R_above_hard_band;
     if (band && d->how != BIS_D_NONE && d->lo > BIS_BAND_LIMIT * c->rms) return BIS_R_above_rms_band;
@@ -66,9 +67,16 @@ void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const b
         for (int32_t n = 0; n < p->nn; n++) {
             bis_cell *c = bis_map_cell(m, p, f, n);
             if (p->eq[bis_at(p, f, n)] != BIS_DIFF || c->in != BIS_SAME) continue;
-            if (p->a->nodes[n].is_state && told_by_writer(p, f, n)) continue;
-            m->nsources++;
+            const int told = p->a->nodes[n].is_state && told_by_writer(p, f, n);
+            /* equal claims: the op is the fault, and its state tells of the same event */
+            if (told && claims_equal(p, h, f, n)) continue;
             c->why = judge(p, h, s, c, f, n);
+            if (told && bis_unmeasured(c->why)) { /* the op is judged by its output; of its state nothing is known */
+                c->why = BIS_R_none;
+                m->states_unjudged++;
+                continue;
+            }
+            m->nsources++;
             c->cls = c->why == BIS_R_none ? BIS_C_WITHIN : BIS_C_OUT;
             m->nwithin += c->why == BIS_R_none;
             m->nout += c->why != BIS_R_none;

@@ -14,8 +14,9 @@
  *   levers    act (the store), gdn
  *   engines   seq: llama.cpp in structure, HF at decode. chunk64: HF at prefill (torch fallback)
  *   scratch   gdn_scratch floats a thread
- *   bound     gdn_core_band (derivation: gdn_band.c). hard is rigorous for the tile's own operands, the state before
- *             it included, and loose (1e-4 to 2e-2 of it is used in f32); measured distances are 0.4 to 1.7 of rms
+ *   bound     gdn_core_band, and gdn_core_bands for the state too (derivation: gdn_band.c). hard is rigorous for the
+ *             tile's own operands, the state before it included, and loose (1e-4 to 2e-2 of it is used in f32);
+ *             measured distances are 0.4 to 1.7 of rms, of the state 0.3 to 2.1
  *
  *   seq: order and rounds
  *     qs_i = q_i / sqrtf(dk); w = exp(g)
@@ -70,6 +71,9 @@ void gdn_core_cpu(const k_call *c);
 /* Called after the op. st[1], when given, is the state as it stood before this tile; without it, and past position 0,
  * hard becomes infinite (the state before is not known) and rms is estimated with the state after in its place. */
 void gdn_core_band(const k_call *c, k_band *add);
+/* Also the band of the state, from that before the tile (zeros: given) to that behind it. add takes the state as given
+ * in any case. */
+void gdn_core_bands(const k_call *c, k_band *add, k_band *state);
 
 #ifdef __cplusplus
 }

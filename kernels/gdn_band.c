@@ -28,12 +28,19 @@
 
 #define RU2 (K_RMS2 * K_U * K_U)
 
-enum { B = 8 };
+/* Bands of one head, as they lie in scratch. */
+typedef struct {
+    k_band out;
+    k_gdn_turn turn;
+} head_bands;
+
+enum { B = 8, PER_HEAD = (int)(sizeof(head_bands) / sizeof(float)) };
 
 /* Sizes of one token's step in B columns (missing ones are 0), then the two running errors. */
 typedef struct {
     float m[B], sqm[B], s1[B], o[B], sqo[B], s2[B]; /* S1^T k, sum (S1 k)^2, |S1|^2; the same of S2 and q */
     double h[B], r2[B];
+    double keep; /* what the tokens so far leave of the square of an error of S */
 } columns;
 
 /* The step of gdn.c once more (any order of the sums serves here). S: [dk, B]. */
@@ -64,6 +71,7 @@ static void errors(const k_gdn_head *a, const float *v, float w, float beta, dou
                    columns *x, k_band *add) {
     const double b = (double)beta, dk = a->dk, turn = fabs(1.0 - b * k2), lambda = turn > 1.0 ? turn : 1.0;
     const double keep = 1.0 - (2.0 * b - b * b * k2) * k2 / dk;
+    x->keep *= keep * (double)w * (double)w;
     for (int64_t j = 0; j < n; j++) {
         const double m = (double)x->m[j], vm = (double)v[j] - m, dl = vm * b, o = (double)x->o[j];
         double h = (double)w * x->h[j] + 3.0 * K_U * sqrt((double)x->s1[j]);
@@ -79,9 +87,9 @@ static void errors(const k_gdn_head *a, const float *v, float w, float beta, dou
 }
 
 /* Columns j0 .. j0 + n. */
-static void by_tokens(const k_gdn_head *a, int64_t j0, int64_t n, float *work, k_band *add) {
+static void by_tokens(const k_gdn_head *a, int64_t j0, int64_t n, float *work, k_band *add, k_gdn_turn *turn) {
     float *qs = work, *S = work + a->dk, v[B] = {0};
-    columns x = {.h = {0}, .r2 = {0}};
+    columns x = {.keep = 1.0};
     memset(S, 0, (size_t)(a->dk * B) * sizeof *S);
     for (int64_t i = 0; i < a->dk; i++) memcpy(S + i * B, a->S + i * a->dv + j0, (size_t)n * sizeof *S);
     for (int32_t t = 0; t < a->T; t++) {
@@ -92,21 +100,35 @@ static void by_tokens(const k_gdn_head *a, int64_t j0, int64_t n, float *work, k
         sizes(a, S, k, qs, v, w, beta, &x);
         errors(a, v, w, beta, k_norm2(k, a->dk), k_norm2(qs, a->dk), n, &x, add);
     }
+    for (int64_t j = 0; j < n; j++) k_gdn_band_state(x.h[j], x.r2[j], &turn->made);
+    turn->keep = x.keep;
 }
 
 int64_t gdn_scratch(const k_dims *d) {
-    return k_gdn_band_chunk_work(d) + (int64_t)d->dk * d->dv + (int64_t)sizeof(k_band) / 4 * d->nv;
+    return k_gdn_band_chunk_work(d) + (int64_t)d->dk * d->dv + PER_HEAD * d->nv;
 }
 
 void gdn_core_band(const k_call *c, k_band *add) {
+    k_band state = {0.0, 0.0};
+    gdn_core_bands(c, add, &state);
+}
+
+/* Over tiles an error of the state goes on by maps of norm at most 1 (keys of length 1): the bounds add up. */
+static void carry_on(k_band *state, double hard2, double rms2) {
+    double hard = sqrt(state->hard2) + sqrt(hard2);
+    *state = (k_band){hard * hard, rms2};
+}
+
+void gdn_core_bands(const k_call *c, k_band *add, k_band *state) {
     const k_dims *d = c->d;
     const int64_t cells = (int64_t)d->dk * d->dv;
     const k_state *before = c->pos0 == 0 ? NULL : c->st[1] ? c->st[1] : c->st[0];
-    float *per_head = c->scratch + c->scratch_n - (int64_t)sizeof(k_band) / 4 * d->nv; /* behind thread 0's work */
+    float *per_head = c->scratch + c->scratch_n - PER_HEAD * d->nv; /* behind thread 0's work */
+    double hard2 = 0.0, rms2 = 0.0;
 #pragma omp parallel for schedule(static) num_threads(c->nth) if (c->nth > 1 && c->T * cells * d->nv > K_PAR_MIN)
     for (int32_t h = 0; h < d->nv; h++) {
         k_gdn_head a = k_gdn_head_of(c, h);
-        k_band b = {0.0, 0.0};
+        head_bands b = {.turn.keep = 1.0};
         float *work = k_slice(c);
         a.S = work + k_gdn_band_chunk_work(d);
         if (before)
@@ -114,16 +136,20 @@ void gdn_core_band(const k_call *c, k_band *add) {
         else
             memset(a.S, 0, (size_t)cells * sizeof *a.S);
         if (k_gdn_chunked(c))
-            k_gdn_band_chunk(&a, work, &b);
+            k_gdn_band_chunk(&a, work, &b.out, &b.turn);
         else
-            for (int64_t j = 0; j < d->dv; j += B) by_tokens(&a, j, d->dv - j < B ? d->dv - j : B, work, &b);
-        memcpy(per_head + h * (int64_t)sizeof b / 4, &b, sizeof b);
+            for (int64_t j = 0; j < d->dv; j += B)
+                by_tokens(&a, j, d->dv - j < B ? d->dv - j : B, work, &b.out, &b.turn);
+        memcpy(per_head + h * (int64_t)PER_HEAD, &b, sizeof b);
     }
     for (int32_t h = 0; h < d->nv; h++) { /* one order whatever the threads */
-        k_band b;
-        memcpy(&b, per_head + h * (int64_t)sizeof b / 4, sizeof b);
-        add->hard2 += b.hard2;
-        add->rms2 += b.rms2;
+        head_bands b;
+        memcpy(&b, per_head + h * (int64_t)PER_HEAD, sizeof b);
+        add->hard2 += b.out.hard2;
+        add->rms2 += b.out.rms2;
+        hard2 += b.turn.made.hard2;
+        rms2 += b.turn.made.rms2 + b.turn.keep * state->rms2 / d->nv;
     }
-    if (before && !c->st[1]) add->hard2 = (double)INFINITY;
+    carry_on(state, hard2, rms2);
+    if (before && !c->st[1]) add->hard2 = state->hard2 = (double)INFINITY;
 }

@@ -38,6 +38,7 @@ typedef struct {
     err e[CH], f[CH];
     double s2, grow; /* |S|^2 before the chunk, product of lambda */
     err s;           /* of S */
+    double keep;     /* what the chunks so far leave of the square of an error of S */
 } sizes;
 
 int64_t k_gdn_band_chunk_work(const k_dims *d) {
@@ -196,7 +197,9 @@ static void state_errors(const k_gdn_rows *x, sizes *z) {
     const double E = (double)x->E[last], after2 = state2(x);
     const err eE = exp_error(x, z, last, -1);
     double h = E * (z->grow * z->s.h + eE.h * sqrt(z->s2)) + K_U * sqrt(after2), sum2 = 0.0;
-    double r2 = turn2(x, z) / a->dk * z->s.r2 + RU2 * (E * E * eE.r2 * z->s2 + after2);
+    const double keep = turn2(x, z) / a->dk;
+    double r2 = keep * z->s.r2 + RU2 * (E * E * eE.r2 * z->s2 + after2);
+    z->keep *= keep;
     for (int32_t i = 0; i < x->n; i++) {
         const err X = exp_error(x, z, last, i);
         const double lk2 = (double)x->L[i] * (double)x->L[i] * z->k2[i], Z2 = spread2(x, z, i);
@@ -207,9 +210,9 @@ static void state_errors(const k_gdn_rows *x, sizes *z) {
     z->s = (err){h, r2 + k_serial_rms2(x->n, sum2, sum2)};
 }
 
-void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add) {
+void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add, k_gdn_turn *turn) {
     k_gdn_rows x = k_gdn_rows_of(a, work);
-    sizes z = {.U = x.S + a->dk * x.vw};
+    sizes z = {.U = x.S + a->dk * x.vw, .keep = 1.0};
     z.out = z.U + CH * x.vw;
     z.M = z.out + (int64_t)CH * a->dv;
     z.PM = z.M + CH * CH;
@@ -230,5 +233,7 @@ void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add) {
         out_errors(&x, &z, add);
         state_errors(&x, &z);
     }
+    k_gdn_band_state(z.s.h, z.s.r2, &turn->made);
+    turn->keep = z.keep;
     k_gdn_rows_end(&x);
 }

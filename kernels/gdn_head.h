@@ -51,8 +51,14 @@ void k_gdn_chunk_solve(const k_gdn_rows *x);
 void k_gdn_chunk_new(const k_gdn_rows *x);
 void k_gdn_chunk_finish(const k_gdn_rows *x, float *out, int64_t ostep);
 
-/* Band of a head by chunks, from the state in a->S (left as the op leaves it); work: k_gdn_band_chunk_work floats. */
-void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add);
+/* What a tile does to a state: the error that it adds, and what it leaves of the mean square of one that was there. */
+typedef struct {
+    k_band made;
+    double keep;
+} k_gdn_turn;
+
+/* Bands of a head by chunks, from the state in a->S (left as the op leaves it); work: k_gdn_band_chunk_work floats. */
+void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add, k_gdn_turn *turn);
 int64_t k_gdn_band_chunk_work(const k_dims *d);
 
 /* An output (or a row of them) of size o, off by h at most and by r2 in the mean square before its rd: into add. */
@@ -60,6 +66,12 @@ static inline void k_gdn_band_out(int32_t act, double o, double h, double r2, k_
     double hard = 1.01 * h + k_store_hard(act) * fabs(o);
     add->hard2 += hard * hard;
     add->rms2 += r2 + k_store_rms2(act, o * o);
+}
+
+/* A state (or a column of it) off by h at most and by r2 in the mean square: it stays in f32. */
+static inline void k_gdn_band_state(double h, double r2, k_band *state) {
+    state->hard2 += 1.01 * h * 1.01 * h;
+    state->rms2 += r2;
 }
 
 #endif

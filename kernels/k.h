@@ -161,6 +161,9 @@ typedef struct {
     double hard2, rms2;
 } k_band;
 typedef void (*k_band_fn)(const k_call *c, k_band *add);
+/* The same of an op that makes a state. state: how far the state before this tile is off (zeros: it is given), on
+ * return that of the state behind it. */
+typedef void (*k_bands_fn)(const k_call *c, k_band *add, k_band *state);
 
 typedef struct {
     const char *name;

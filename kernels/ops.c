@@ -24,6 +24,18 @@ const k_op_info k_ops[K_OP_COUNT] = {
 #undef OP
 };
 
+k_state_kind k_op_state(k_op op, k_bands_fn *bands) {
+    switch (op) {
+#define OP_STATE(name, fn)                                                                                             \
+    case K_OP_##name:                                                                                                  \
+        *bands = (fn);                                                                                                 \
+        return *bands ? K_STATE_MADE : K_STATE_COPIED;
+#include "kernels/op_states.def"
+#undef OP_STATE
+    default: return K_STATE_NONE;
+    }
+}
+
 int64_t k_scratch_floats(const k_dims *d, int64_t tile, int64_t n_ctx) {
     const int64_t wide = (int64_t)d->W, in = (int64_t)d->P * d->pw, core = (int64_t)d->nv * d->dv,
                   heads = (int64_t)d->H * d->hd;

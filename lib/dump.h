@@ -33,6 +33,7 @@
  *            8 full         the tensor lies in a FULL chunk of this forward
  *            16 selection   i32 rows k | i32 ids[rows * k]; 32: f32 weights[rows * k]; 64: f32 lo[rows] hi[rows]
  *                           (raw bits). When its shape is the record's and dtype is I32, bits are those of the ids
+ *          A state with V heads along its rows is recorded with one row a head.
  *          A node has at most one record in a forward. Records of one forward may fill several chunks.
  *   FULL   i32 forward | i32 node | u32 encoding | u32 bytes of an element | u64 bytes of the tensor, then
  *            encoding 0     the tensor's bytes

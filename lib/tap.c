@@ -34,6 +34,14 @@ static int seen_already(const q4x_tapset *t, const q4x_node_event *ev) {
     return n->op == K_OP_alias && n->in[0] == t->held && measured(t, ev->node, n->is_ids);
 }
 
+/* The record of the state that this node makes, when its band is asked for; NULL: none. */
+static q4x_tap_node *made_by(q4x_tapset *t, int32_t node) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    if (!t->o.bands || node >= t->nplan || !p->node[node].nst) return NULL;
+    q4x_tap_node *state = &t->tap[t->nplan + p->node[node].st[0]];
+    return state->kind == K_STATE_MADE ? state : NULL;
+}
+
 static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_tap *rec = &tn->rec;
@@ -46,6 +54,7 @@ static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *e
                      .cols = ev->cols,
                      .sel = keep};
     tn->hard2 = tn->rms2 = 0;
+    if (made_by(t, ev->node)) made_by(t, ev->node)->made = (k_band){0, 0};
     if (!whole && !tn->bits && !(tn->bits = q4x_bits_new())) goto nomem;
     if (!whole) q4x_bits_begin(tn->bits, is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
     if (measured(t, ev->node, is_ids) && !seen_already(t, ev)) {
@@ -74,7 +83,7 @@ static int keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
 }
 
 static int band_wanted(const q4x_tapset *t, int32_t node) {
-    if (node >= t->nplan) return 0; /* a state record */
+    if (node >= t->nplan) return 0; /* a state's comes from the op that makes it */
     const k_op_info *op = &k_ops[q4x_run_plan(t->run)->node[node].op];
     if (!op->band) return 0;
     return t->o.bands || t->tap[node].gather;
@@ -123,7 +132,13 @@ static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err
     if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, ev, err))) return rc;
     if (band_wanted(t, ev->node)) {
         k_band b = {0, 0};
-        k_ops[q4x_run_plan(t->run)->node[ev->node].op].band(ev->call, &b);
+        k_op op = q4x_run_plan(t->run)->node[ev->node].op;
+        q4x_tap_node *state = made_by(t, ev->node);
+        k_bands_fn both = NULL;
+        if (state && k_op_state(op, &both) == K_STATE_MADE)
+            both(ev->call, &b, &state->made);
+        else
+            k_ops[op].band(ev->call, &b);
         tn->hard2 += b.hard2;
         tn->rms2 += b.rms2;
     }
@@ -152,6 +167,11 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
         rec->has_band = 1;
         rec->band_hard = sqrt(tn->hard2);
         rec->band_rms = sqrt(tn->rms2);
+    }
+    if (t->o.bands && tn->kind != K_STATE_NONE && !is_ids) { /* a copy is exact: nothing, and no more */
+        rec->has_band = 1;
+        rec->band_hard = sqrt(tn->made.hard2);
+        rec->band_rms = sqrt(tn->made.rms2);
     }
     if (tn->want && t->o.mode == Q4X_MODE_FULL) {
         rec->has_full = 1;
@@ -226,10 +246,12 @@ static int write_states(q4x_tapset *t, q4x_err *err) {
     for (int32_t s = 0; s < t->nnodes - t->nplan; s++) {
         const q4x_state_desc *sd = &p->state[t->state[s]];
         const k_state *st = q4x_run_state(t->run, t->state[s]);
+        const int by_head = q4x_tap_by_head(sd);
+        const int32_t rows = by_head ? sd->heads.nv : (int32_t)st->rows;
         q4x_node_event ev = {.node = t->nplan + s,
-                             .nrows = (int32_t)st->rows,
-                             .total = (int32_t)st->rows,
-                             .cols = st->cols,
+                             .nrows = rows,
+                             .total = rows,
+                             .cols = by_head ? st->rows / rows * st->cols : st->cols,
                              .data = st->f};
         int rc = begin(t, &ev, sd->is_ids, err);
         if (rc) return rc;

@@ -41,6 +41,27 @@ static int describe_node(q4x_tapset *t, int32_t i) {
     return 0;
 }
 
+int q4x_tap_by_head(const q4x_state_desc *sd) {
+    const q4x_heads *h = &sd->heads;
+    return h->axis == 2 && h->off == 0 && h->nv > 0 && sd->rows == (int64_t)h->nv * h->width;
+}
+
+/* What its ops leave in it: the worst that can be said of any of them. */
+static k_state_kind state_kind(const q4x_plan *p, int32_t s) {
+    k_state_kind kind = K_STATE_NONE;
+    int seen = 0;
+    for (int32_t i = 0; i < p->nnodes; i++)
+        for (int32_t k = 0; k < p->node[i].nst; k++) {
+            k_bands_fn bands;
+            if (p->node[i].st[k] != s) continue;
+            k_state_kind of = k_op_state(p->node[i].op, &bands);
+            if (of == K_STATE_NONE || (seen && of != kind)) return K_STATE_NONE;
+            kind = of;
+            seen = 1;
+        }
+    return kind;
+}
+
 static int describe_state(q4x_tapset *t, int32_t s) {
     const q4x_state_desc *sd = &q4x_run_plan(t->run)->state[t->state[s]];
     q4x_dump_node *d = &t->node[t->nplan + s];
@@ -54,6 +75,8 @@ static int describe_state(q4x_tapset *t, int32_t s) {
                          .levers = strdup(""),
                          .in = malloc(sizeof(int32_t)),
                          .st = malloc(sizeof(int32_t))};
+    if (q4x_tap_by_head(sd)) d->heads.width = 1;
+    t->tap[t->nplan + s].kind = state_kind(q4x_run_plan(t->run), t->state[s]);
     return !d->name || !d->op || !d->levers || !d->in || !d->st;
 }
 

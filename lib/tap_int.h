@@ -2,6 +2,7 @@
 #ifndef Q4X_TAP_INT_H
 #define Q4X_TAP_INT_H
 
+#include "kernels/ops.h"
 #include "lib/tap.h"
 
 /* One node (or state record) being watched. */
@@ -14,6 +15,8 @@ typedef struct {
     q4x_tapstat *stat;
     q4x_tap rec; /* this forward's record */
     double hard2, rms2;
+    k_band made; /* of a state that its op makes: how far off after this forward */
+    k_state_kind kind;
     char *full; /* rows so far, mode full */
     size_t full_cap;
     size_t sel_cap; /* rows of rec.sel's arrays */
@@ -60,6 +63,8 @@ struct q4x_tapset {
 
 /* Set want on the chosen nodes. */
 int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err);
+/* 1 when this state is recorded with a row for each V head, so that all of it is among the rows that are kept. */
+int q4x_tap_by_head(const q4x_state_desc *sd);
 /* Describe plan and states as dump nodes (t->node, t->state), levers included. */
 int q4x_tap_describe(q4x_tapset *t, q4x_err *err);
 void q4x_tap_undescribe(q4x_tapset *t);

@@ -100,7 +100,8 @@ int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
         if (!o->nodes && t->node[i].is_public && (layer < 0 || keep[layer])) t->tap[i].want = 1;
         if (i < p->nnodes && always(p, i)) t->tap[i].want = 1;
         if (i < p->nnodes && gathers(p, i)) t->tap[i].want = t->tap[i].gather = 1;
-        if (o->bands && i < p->nnodes && (layer < 0 || keep[layer]) && q4x_tap_reads_choice(q4x_plan_lever_word(p, i)))
+        if (o->bands && (layer < 0 || keep[layer]) &&
+            (t->tap[i].kind == K_STATE_MADE || (i < p->nnodes && q4x_tap_reads_choice(q4x_plan_lever_word(p, i)))))
             t->tap[i].want = 1;
     }
     if (o->nodes) TRY(apply_globs(t, o, keep, err));

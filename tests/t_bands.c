@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "kernels/gdn.h"
+#include "kernels/ops.h"
 #include "lib/tap.h"
 #include "tests/check.h"
 #include "tests/h_forward.h"
@@ -121,6 +122,93 @@ static void count(const q4x_dump *d, int f, int *band, int *finite) {
     }
 }
 
+/* The states of forward f: those that are copies have a band of nothing, those that are made one of their own; all of a
+ * made state is kept, a row a head. */
+static void check_states(const q4x_dump *d, int f, int bands, int nv) {
+    int made = 0, copied = 0, ids = 0;
+    for (int i = 0; i < d->forwards[f].ntaps; i++) {
+        const q4x_tap *t = &d->forwards[f].taps[i];
+        const q4x_dump_node *n = &d->nodes[t->node];
+        if (!n->is_state) continue;
+        if (n->is_ids) {
+            assert_false(t->has_band); /* ids do not round */
+            ids++;
+            continue;
+        }
+        assert_int_equal(t->has_band, bands);
+        if (strstr(n->name, ".state.delta")) {
+            assert_int_equal(t->rows, nv);
+            assert_int_equal(n->heads.width, 1);
+            assert_int_equal(t->has_sketch, bands);
+            if (bands) assert_true(t->sketch.nrows == nv && t->band_rms > 0 && isfinite(t->band_hard));
+            if (bands) assert_true(t->band_rms < t->band_hard && t->band_rms < 1e-5 * sqrt(t->stats.sumsq));
+            made++;
+        } else {
+            if (bands) assert_true(t->band_hard == 0 && t->band_rms == 0);
+            copied++;
+        }
+    }
+    assert_true(made > 0 && copied > made && ids > 0);
+}
+
+/* Every row of a copied state is a row of the state before or of an input of the op that writes it. */
+typedef struct {
+    const q4x_plan *p;
+    float **last; /* [nstates] used rows so far */
+    int64_t *rows;
+    int checked;
+} copies;
+
+static int among(const float *row, int64_t cols, const float *rows, int64_t n) {
+    for (int64_t i = 0; rows && i < n; i++)
+        if (!memcmp(row, rows + i * cols, (size_t)cols * sizeof *row)) return 1;
+    return 0;
+}
+
+static int on_copy(void *ctx, const q4x_node_event *ev, q4x_err *err) {
+    copies *w = ctx;
+    const q4x_node *n = &w->p->node[ev->node];
+    k_bands_fn bands;
+    (void)err;
+    if (k_op_state(n->op, &bands) != K_STATE_COPIED) return 0;
+    const k_state *s = ev->call->st[0];
+    const int32_t at = n->st[0];
+    for (int64_t r = 0; r < s->rows; r++) {
+        const float *row = s->f + r * s->cols;
+        int found = among(row, s->cols, w->last[at], w->rows[at]);
+        for (int k = 0; k < n->nin && !found; k++)
+            if (ev->call->in_cols[k] == s->cols) found = among(row, s->cols, ev->call->in[k], ev->call->T);
+        /* a history of ids is one row of them, in order */
+        if (w->p->state[at].is_ids) found = 1;
+        if (!found && w->last[at]) fail_msg("%s: row %d is no row of an input", n->name, (int)r);
+        w->checked += found;
+    }
+    const size_t bytes = (size_t)(s->rows * s->cols) * sizeof(float);
+    free(w->last[at]);
+    w->last[at] = malloc(bytes + 1);
+    assert_non_null(w->last[at]);
+    memcpy(w->last[at], s->f, bytes);
+    w->rows[at] = s->rows;
+    return 0;
+}
+
+static void copied_states(void **state) {
+    (void)state;
+    q4x_net *net = h_net("tests/golden/micro-b");
+    q4x_run *r = run_new(net, 64);
+    copies w = {.p = q4x_net_plan(net)};
+    w.last = calloc((size_t)w.p->nstates, sizeof *w.last);
+    w.rows = calloc((size_t)w.p->nstates, sizeof *w.rows);
+    assert_true(w.last && w.rows);
+    q4x_run_on_node(r, on_copy, &w);
+    forwards(r, NULL);
+    assert_true(w.checked > 500);
+    for (int i = 0; i < w.p->nstates; i++) free(w.last[i]);
+    free(w.last), free(w.rows);
+    q4x_run_free(r);
+    q4x_net_close(net);
+}
+
 static void taps(void **state) {
     (void)state;
     q4x_net *net = h_net("tests/golden/micro-b");
@@ -134,7 +222,7 @@ static void taps(void **state) {
         q4x_tapset *t = NULL;
         q4x_dump *d = NULL;
         q4x_err err = {0};
-        q4x_tap_opts o = {.mode = Q4X_MODE_HASH, .bands = bands};
+        q4x_tap_opts o = {.mode = Q4X_MODE_SKETCH, .bands = bands};
         if (q4x_tapset_open(r, net, &o, path, json_object(), &t, &err)) fail_msg("%s", err.msg);
         forwards(r, t);
         if (q4x_tapset_close(t, &content[bands], &err)) fail_msg("%s", err.msg);
@@ -145,6 +233,7 @@ static void taps(void **state) {
         for (int f = 0; f < 2; f++) {
             count(d, f, &band, &finite);
             assert_true(bands ? band > 0 && finite == band : band == 0);
+            check_states(d, f, bands, q4x_net_dims(net)->nv);
         }
         q4x_dump_free(d);
         q4x_run_free(r);
@@ -155,6 +244,6 @@ static void taps(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(hook), cmocka_unit_test(taps)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(hook), cmocka_unit_test(taps), cmocka_unit_test(copied_states)};
     return cmocka_run_group_tests_name("bands", tests, NULL, NULL);
 }

@@ -55,6 +55,7 @@ static k_call call_of(const task *a, int nth) {
 }
 
 /* Runs the task cut into tiles (parts of one call) or into calls; at lists the first rows, ends with T. */
+/* band: NULL, or that of the outputs and behind it that of the state. */
 static void run(const task *a, int rule, int calls, const int *at, int nth, float *out, float *S, k_band *band) {
     task b = *a;
     b.lv.gdn = rule;
@@ -71,7 +72,11 @@ static void run(const task *a, int rule, int calls, const int *at, int nth, floa
         memcpy(before.f, S, (size_t)nstate(a) * 4);
         gdn_core_cpu(&t);
         t.st[1] = &before;
-        if (band) gdn_core_band(&t, band);
+        if (!band) continue;
+        k_band alone = band[0];
+        gdn_core_band(&t, &alone);
+        gdn_core_bands(&t, band, &band[1]);
+        assert_true(alone.hard2 == band->hard2 && alone.rms2 == band->rms2);
     }
     assert_int_equal(st.rows, a->d.nv * a->d.dk);
     h_state_free(&before);
@@ -209,21 +214,25 @@ static int inside(const float *out, const double *ref, int64_t n, const k_band *
 static void test_f64(void **state) {
     (void)state;
     for (int rule = 0; rule < 2; rule++) {
-        double low = 1e9, high = 0, share = 0;
+        double low = 1e9, high = 0, share = 0, slow = 1e9, shigh = 0;
         for (int i = 0; i < 2 * NLEN; i++) {
             task a =
                 task_new((uint64_t)i, 2, i % 3 ? 6 : 4, i % 2 ? 24 : 16, i % 2 ? 20 : 16, lengths[i / 2], i % 2 * 7);
             int64_t n = nout(&a);
             float *out = h_nans(n), *S = h_nans(nstate(&a));
             double *ref = malloc((size_t)n * 8), *Sref = malloc((size_t)nstate(&a) * 8);
-            k_band b = {0, 0}, b3 = {0, 0};
+            k_band both[2] = {{0, 0}}, both3[2] = {{0, 0}}, b;
             assert_true(ref && Sref);
             a.lv.act = i % 4 == 3;
-            run(&a, rule, 0, (int[]){0, a.T}, 3, out, S, &b3);
-            run1(&a, rule, out, S, &b);
-            assert_true(b.hard2 == b3.hard2 && b.rms2 == b3.rms2); /* threads */
+            run(&a, rule, 0, (int[]){0, a.T}, 3, out, S, both3);
+            run1(&a, rule, out, S, both);
+            b = both[0];
+            assert_memory_equal(both, both3, sizeof both); /* threads */
             rule_f64(&a, SOUND, ref, Sref);
             if (!inside(out, ref, n, &b)) fail_msg("rule %d, T %d: outside its band", rule, a.T);
+            if (!inside(S, Sref, nstate(&a), &both[1])) fail_msg("rule %d, T %d: state outside its band", rule, a.T);
+            double y = h_dist(S, Sref, nstate(&a)) / sqrt(both[1].rms2);
+            slow = y < slow ? y : slow, shigh = y > shigh ? y : shigh;
             if (!(h_dist(S, Sref, nstate(&a)) <= 1e-5 * h_norm(Sref, nstate(&a))))
                 fail_msg("rule %d, T %d: state", rule, a.T);
             double x = h_dist(out, ref, n) / sqrt(b.rms2);
@@ -234,12 +243,17 @@ static void test_f64(void **state) {
                 if (f == LATE_DECAY && a.T == 1) continue;
                 if (f == OLD_STATE && a.T == 1 && !a.pos0) continue;
                 if (inside(out, ref, n, &b)) fail_msg("rule %d, T %d: fault %d went unseen", rule, a.T, f);
+                if (f == OLD_STATE || f == UNSCALED) continue; /* faults of the outputs alone */
+                if (inside(S, Sref, nstate(&a), &both[1]))
+                    fail_msg("rule %d, T %d: fault %d of the state", rule, a.T, f);
             }
             free(out), free(S), free(ref), free(Sref), task_free(&a);
         }
         print_message("%s: distance %.2f to %.2f of rms, up to %.3f of hard\n", rule ? "chunk64" : "seq", low, high,
                       share);
+        print_message("    the state: %.2f to %.2f of rms\n", slow, shigh);
         assert_true(low >= 0.5 && high <= 2);
+        assert_true(slow >= 0.25 && shigh <= 3);
     }
 }
 
@@ -392,9 +406,14 @@ static void test_rules_agree(void **state) {
     (void)state;
     task a = task_new(800, 2, 6, 32, 32, 130, 0);
     float *o1 = h_nans(nout(&a)), *o2 = h_nans(nout(&a)), *s1 = h_nans(nstate(&a)), *s2 = h_nans(nstate(&a));
-    k_band b = {0, 0};
-    run1(&a, K_GDN_SEQ, o1, s1, &b);
-    run1(&a, K_GDN_CHUNK64, o2, s2, &b);
+    k_band both[2] = {{0, 0}}, other[2] = {{0, 0}}, b;
+    run1(&a, K_GDN_SEQ, o1, s1, both);
+    run1(&a, K_GDN_CHUNK64, o2, s2, other);
+    b = (k_band){both[0].hard2 + other[0].hard2, both[0].rms2 + other[0].rms2};
+    double ds = 0, pair = sqrt(both[1].rms2 + other[1].rms2); /* the states, too */
+    for (int64_t i = 0; i < nstate(&a); i++) ds += ((double)s1[i] - (double)s2[i]) * ((double)s1[i] - (double)s2[i]);
+    print_message("their states: %.2f of the pair's rms\n", sqrt(ds) / pair);
+    assert_true(ds > 0 && sqrt(ds) <= 2 * pair);
     double *x = malloc((size_t)nout(&a) * 8);
     assert_non_null(x);
     for (int64_t i = 0; i < nout(&a); i++) x[i] = (double)o1[i];
@@ -421,10 +440,19 @@ static void test_band_corners(void **state) {
                     for (int e = 0; e < 32; e++) a.k[t * 32 + e] = a.k[t % 2 * 32 + e] + 0.1f * a.k[t * 32 + e];
             float *out = h_nans(nout(&a)), *S = h_nans(nstate(&a));
             double *ref = malloc((size_t)nout(&a) * 8), *Sref = malloc((size_t)nstate(&a) * 8);
-            k_band b = {0, 0};
+            k_band both[2] = {{0, 0}}, tiled[2] = {{0, 0}}, b;
             assert_true(ref && Sref);
-            run1(&a, rule, out, S, &b);
+            run(&a, rule, 0, (int[]){0, 64, 128, 200}, 1, out, S, tiled);
+            run1(&a, rule, out, S, both);
+            b = both[0];
             rule_f64(&a, SOUND, ref, Sref);
+            for (int k = 0; k < 2; k++) { /* in one tile, and from one to the next of three */
+                const k_band *s = k ? &tiled[1] : &both[1];
+                double ds = h_dist(S, Sref, nstate(&a));
+                print_message("    state%s: %.2f of rms, %.1e of hard\n", k ? ", three tiles" : "", ds / sqrt(s->rms2),
+                              ds / sqrt(s->hard2));
+                assert_true(ds <= sqrt(s->hard2) && ds <= 4 * sqrt(s->rms2) && ds >= sqrt(s->rms2) / 4);
+            }
             double d = h_dist(out, ref, nout(&a));
             print_message("%s, %s: %.2f of rms, %.1e of hard\n", rule ? "chunk64" : "seq",
                           kind == 0   ? "strong decay"

@@ -30,3 +30,6 @@ q4x bisect f32 bf16 --device-null f32; echo "exit $?"
 q4x tap models/demo.gguf --ids 1,2,3 -n 2 --mode hash --arm ha >/dev/null
 q4x tap models/demo.gguf --ids 1,2,3 -n 2 --mode hash --lever plant=nan@L02.blk#1 --arm hb >/dev/null
 q4x bisect ha hb | tail -n 2
+# the delta rule by tokens and by chunks behind bf16 stores: states differ where no output does, within their bands
+for g in seq chunk64; do q4x tap $m --ids $ids -n 8 --bands --spec cpu:act=bf16,gdn=$g --arm $g >/dev/null; done
+q4x bisect seq chunk64 | grep -A 1 -E '^(first|verdict)'
