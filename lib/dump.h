@@ -47,12 +47,12 @@
  *   DONE   u32 forwards nodes | u64 records, selections, full tensors, logit rows, chunks before this one (all
  *            declared, all checked) | 16 bytes content hash
  *
- * CONTENT is XXH3-128 (canonical) over: 'L', arm.levers and arm.scoped of the header as JSON without blanks and with
- * sorted keys ("null" when absent), each behind its i64 length; for each record 'T', i64 length and bytes of the node's
- * name, i32 forward, i32 dtype, i64 rows, i64 cols, bits; for each forward 'F', i32 index, pos0, n_ids, the ids, i32
- * sampled, i32 n_logits and vocab (0 0 without logits), bits (f32) of the logits (zeros without). Not covered:
- * everything else in the header, the tail, statistics, sketches, bands, names of ops. Checksums cover every byte of the
- * file.
+ * CONTENT is XXH3-128 (canonical) over: 'L', arm.levers (those at their default left out, so that a lever which a later
+ * version adds changes no older content) and arm.scoped of the header as JSON without blanks and with sorted keys
+ * ("null" when absent), each behind its i64 length; for each record 'T', i64 length and bytes of the node's name, i32
+ * forward, i32 dtype, i64 rows, i64 cols, bits; for each forward 'F', i32 index, pos0, n_ids, the ids, i32 sampled, i32
+ * n_logits and vocab (0 0 without logits), bits (f32) of the logits (zeros without). Not covered: everything else in
+ * the header, the tail, statistics, sketches, bands, names of ops. Checksums cover every byte of the file.
  */
 #ifndef Q4X_DUMP_H
 #define Q4X_DUMP_H

@@ -5,6 +5,7 @@
 #include <xxhash.h>
 
 #include "lib/dump_int.h"
+#include "lib/lever.h"
 
 struct q4x_content {
     XXH3_state_t x; /* its type asks for 64-byte alignment */
@@ -36,13 +37,29 @@ static int add_json(q4x_content *c, const json_t *v) {
     return 0;
 }
 
+/* The levers that are not at their default: a lever that a later version adds does not change what older runs were. */
+static json_t *moved(const json_t *levers) {
+    json_t *ret = json_is_object(levers) ? json_copy((json_t *)(uintptr_t)levers) : NULL;
+    char word[64];
+    for (int i = 0; ret && i < q4x_nlevers; i++) {
+        const json_t *v = json_object_get(ret, q4x_levers[i].name);
+        const char *def = q4x_lever_value(&q4x_levers[i], 0, word, sizeof word);
+        if (json_is_string(v) && !strcmp(json_string_value(v), def)) json_object_del(ret, q4x_levers[i].name);
+    }
+    return ret;
+}
+
 q4x_content *q4x_content_new(const json_t *header) {
     q4x_content *c = aligned_alloc(64, (sizeof *c + 63) / 64 * 64);
     if (!c) return NULL;
     XXH3_128bits_reset(&c->x);
     const json_t *arm = json_object_get(header, "arm");
+    json_t *levers = moved(json_object_get(arm, "levers"));
     add(c, "L", 1);
-    if (!add_json(c, json_object_get(arm, "levers")) && !add_json(c, json_object_get(arm, "scoped"))) return c;
+    int rc = add_json(c, levers);
+    if (!rc) rc = add_json(c, json_object_get(arm, "scoped"));
+    json_decref(levers);
+    if (!rc) return c;
     free(c);
     return NULL;
 }
