@@ -6,16 +6,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "lib/bytes.h"
 #include "lib/dump_int.h"
 #include "lib/io.h"
 
 enum { GATHER = 1 << 20 };
-
-typedef struct {
-    uint8_t *p;
-    size_t n, cap;
-    int failed; /* no memory: nothing is put any more */
-} bytes;
 
 struct q4x_dumpw {
     q4x_out *out;
@@ -24,7 +19,7 @@ struct q4x_dumpw {
     int32_t nnodes;
     uint8_t *seen; /* [nnodes]: has a record in the forward that is open */
     q4x_content *content;
-    bytes taps;      /* records not written yet */
+    q4x_bytes taps;  /* records not written yet */
     uint32_t ntaps;  /* of them */
     int32_t forward; /* that is open, -1 none */
     int32_t last;    /* index of the last one that ended, -1 none */
@@ -36,39 +31,14 @@ struct q4x_dumpw {
 
 /* ---- bytes ---- */
 
-static void put(bytes *b, const void *p, size_t n) {
-    if (b->failed) return;
-    if (n > b->cap - b->n) {
-        size_t cap = b->cap < 4096 ? 4096 : b->cap;
-        while (cap - b->n < n && cap <= SIZE_MAX / 2) cap *= 2;
-        uint8_t *q = cap - b->n < n ? NULL : realloc(b->p, cap);
-        if (!q) {
-            b->failed = 1;
-            return;
-        }
-        b->p = q;
-        b->cap = cap;
-    }
-    if (n) memcpy(b->p + b->n, p, n);
-    b->n += n;
+static void put_i32(q4x_bytes *b, int32_t v) {
+    q4x_put(b, &v, sizeof v);
 }
 
-static void put_i32(bytes *b, int32_t v) {
-    put(b, &v, sizeof v);
-}
-
-static void put_u32(bytes *b, uint32_t v) {
-    put(b, &v, sizeof v);
-}
-
-static void put_u64(bytes *b, uint64_t v) {
-    put(b, &v, sizeof v);
-}
-
-static void put_text(bytes *b, const char *s) {
+static void put_text(q4x_bytes *b, const char *s) {
     uint16_t n = (uint16_t)strlen(s); /* at most Q4X_DUMP_NAME_MAX */
-    put(b, &n, sizeof n);
-    put(b, s, n);
+    q4x_put(b, &n, sizeof n);
+    q4x_put(b, s, n);
 }
 
 /* ---- chunks ---- */
@@ -102,7 +72,7 @@ done:
     return rc;
 }
 
-static int chunk_of(q4x_dumpw *w, uint32_t type, bytes *b, q4x_err *err) {
+static int chunk_of(q4x_dumpw *w, uint32_t type, q4x_bytes *b, q4x_err *err) {
     if (b->failed) return q4x_fail(err, Q4X_E_NOMEM, "no memory to write a chunk of %zu bytes", b->n);
     return chunk(w, type, b->p, b->n, NULL, 0, err);
 }
@@ -132,7 +102,7 @@ static int write_json(q4x_dumpw *w, uint32_t type, const json_t *value, const ch
 }
 
 static int write_nodes(q4x_dumpw *w, const q4x_dump_node *nodes, int32_t n, q4x_err *err) {
-    bytes b = {0};
+    q4x_bytes b = {0};
     put_i32(&b, n);
     for (int32_t i = 0; i < n; i++) {
         const q4x_dump_node *d = &nodes[i];
@@ -140,8 +110,8 @@ static int write_nodes(q4x_dumpw *w, const q4x_dump_node *nodes, int32_t n, q4x_
         put_text(&b, d->op);
         put_text(&b, d->levers);
         put_i32(&b, d->layer);
-        put_u32(&b, (d->is_public ? Q4X_NODE_PUBLIC : 0u) | (d->is_state ? Q4X_NODE_STATE : 0u) |
-                        (d->is_ids ? Q4X_NODE_IDS : 0u));
+        q4x_put_u32(&b, (d->is_public ? Q4X_NODE_PUBLIC : 0u) | (d->is_state ? Q4X_NODE_STATE : 0u) |
+                            (d->is_ids ? Q4X_NODE_IDS : 0u));
         put_i32(&b, d->alias);
         put_i32(&b, d->heads.axis);
         put_i32(&b, d->heads.off);
@@ -150,9 +120,9 @@ static int write_nodes(q4x_dumpw *w, const q4x_dump_node *nodes, int32_t n, q4x_
         put_i32(&b, d->heads.nv);
         put_i32(&b, d->heads.gguf);
         put_i32(&b, d->nin);
-        put(&b, d->in, (size_t)d->nin * sizeof *d->in);
+        q4x_put(&b, d->in, (size_t)d->nin * sizeof *d->in);
         put_i32(&b, d->nst);
-        put(&b, d->st, (size_t)d->nst * sizeof *d->st);
+        q4x_put(&b, d->st, (size_t)d->nst * sizeof *d->st);
     }
     int rc = chunk_of(w, Q4X_CHUNK_NODE, &b, err);
     free(b.p);
@@ -212,55 +182,55 @@ void q4x_dumpw_abort(q4x_dumpw *w) {
 
 /* ---- taps ---- */
 
-static void put_stats(bytes *b, const q4x_stats *s) {
+static void put_stats(q4x_bytes *b, const q4x_stats *s) {
     const uint64_t counts[] = {s->n, s->nan, s->pinf, s->ninf, s->zeros, s->on_bf16, s->on_f16};
     const double values[] = {s->min, s->max, s->maxabs, s->sumabs, s->sumsq};
-    put(b, counts, sizeof counts);
-    put(b, values, sizeof values);
+    q4x_put(b, counts, sizeof counts);
+    q4x_put(b, values, sizeof values);
     put_i32(b, s->ntop);
-    put(b, s->top_index, (size_t)s->ntop * sizeof *s->top_index);
-    put(b, s->top_value, (size_t)s->ntop * sizeof *s->top_value);
+    q4x_put(b, s->top_index, (size_t)s->ntop * sizeof *s->top_index);
+    q4x_put(b, s->top_value, (size_t)s->ntop * sizeof *s->top_value);
 }
 
-static void put_sketch(bytes *b, const q4x_sketch *s) {
+static void put_sketch(q4x_bytes *b, const q4x_sketch *s) {
     size_t n = (size_t)s->nrows, cells = n * (size_t)s->width;
     put_i32(b, s->row0);
     put_i32(b, s->nrows);
     put_i32(b, s->width);
     put_i32(b, s->raw);
-    put_u64(b, s->skipped);
-    put(b, s->row_sumabs, n * sizeof *s->row_sumabs);
-    put(b, s->row_sumsq, n * sizeof *s->row_sumsq);
+    q4x_put_u64(b, s->skipped);
+    q4x_put(b, s->row_sumabs, n * sizeof *s->row_sumabs);
+    q4x_put(b, s->row_sumsq, n * sizeof *s->row_sumsq);
     if (s->raw)
-        put(b, s->values, cells * sizeof *s->values);
+        q4x_put(b, s->values, cells * sizeof *s->values);
     else
-        put(b, s->buckets, cells * sizeof *s->buckets);
+        q4x_put(b, s->buckets, cells * sizeof *s->buckets);
 }
 
-static void put_selection(bytes *b, const q4x_selection *s, int cut) {
+static void put_selection(q4x_bytes *b, const q4x_selection *s, int cut) {
     size_t n = (size_t)s->rows * (size_t)s->k;
     put_i32(b, s->rows);
     put_i32(b, s->k);
-    put(b, s->ids, n * sizeof *s->ids);
-    if (s->weights) put(b, s->weights, n * sizeof *s->weights);
-    if (cut) put(b, s->lo, (size_t)s->rows * sizeof *s->lo);
-    if (cut) put(b, s->hi, (size_t)s->rows * sizeof *s->hi);
+    q4x_put(b, s->ids, n * sizeof *s->ids);
+    if (s->weights) q4x_put(b, s->weights, n * sizeof *s->weights);
+    if (cut) q4x_put(b, s->lo, (size_t)s->rows * sizeof *s->lo);
+    if (cut) q4x_put(b, s->hi, (size_t)s->rows * sizeof *s->hi);
 }
 
-static void put_tap(bytes *b, const q4x_tap *t) {
+static void put_tap(q4x_bytes *b, const q4x_tap *t) {
     int weights = t->has_sel && t->sel.weights, cut = t->has_sel && t->sel.lo && t->sel.hi;
     put_i32(b, t->node);
     put_i32(b, t->dtype);
-    put_u64(b, (uint64_t)t->rows);
-    put_u64(b, (uint64_t)t->cols);
-    put(b, t->bits.b, sizeof t->bits.b);
-    put_u32(b, (t->has_stats ? Q4X_TAP_STATS : 0u) | (t->has_sketch ? Q4X_TAP_SKETCH : 0u) |
-                   (t->has_band ? Q4X_TAP_BAND : 0u) | (t->has_full ? Q4X_TAP_FULL : 0u) |
-                   (t->has_sel ? Q4X_TAP_SEL : 0u) | (weights ? Q4X_TAP_WEIGHTS : 0u) | (cut ? Q4X_TAP_CUT : 0u));
+    q4x_put_u64(b, (uint64_t)t->rows);
+    q4x_put_u64(b, (uint64_t)t->cols);
+    q4x_put(b, t->bits.b, sizeof t->bits.b);
+    q4x_put_u32(b, (t->has_stats ? Q4X_TAP_STATS : 0u) | (t->has_sketch ? Q4X_TAP_SKETCH : 0u) |
+                       (t->has_band ? Q4X_TAP_BAND : 0u) | (t->has_full ? Q4X_TAP_FULL : 0u) |
+                       (t->has_sel ? Q4X_TAP_SEL : 0u) | (weights ? Q4X_TAP_WEIGHTS : 0u) | (cut ? Q4X_TAP_CUT : 0u));
     if (t->has_stats) put_stats(b, &t->stats);
     if (t->has_sketch) put_sketch(b, &t->sketch);
-    if (t->has_band) put(b, &t->band_hard, sizeof t->band_hard);
-    if (t->has_band) put(b, &t->band_rms, sizeof t->band_rms);
+    if (t->has_band) q4x_put(b, &t->band_hard, sizeof t->band_hard);
+    if (t->has_band) q4x_put(b, &t->band_rms, sizeof t->band_rms);
     if (t->has_sel) put_selection(b, &t->sel, cut);
 }
 
@@ -286,13 +256,13 @@ static int write_full(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
     if (!q4x_hash_eq(&h, &t->bits))
         return q4x_fail(err, Q4X_E_ARG, "tap %s: the tensor's bits are not those of the record",
                         w->nodes[t->node].name);
-    bytes b = {0};
+    q4x_bytes b = {0};
     TRY(q4x_planes_pack(t->full, n, elem, &packed, &packed_n, err));
     put_i32(&b, t->forward);
     put_i32(&b, t->node);
-    put_u32(&b, packed ? Q4X_FULL_PLANES : Q4X_FULL_STORED);
-    put_u32(&b, (uint32_t)elem);
-    put_u64(&b, n);
+    q4x_put_u32(&b, packed ? Q4X_FULL_PLANES : Q4X_FULL_STORED);
+    q4x_put_u32(&b, (uint32_t)elem);
+    q4x_put_u64(&b, n);
     if (b.failed) TRY(q4x_fail(err, Q4X_E_NOMEM, "no memory for a full tensor"));
     TRY(chunk(w, Q4X_CHUNK_FULL, b.p, b.n, packed ? packed : t->full, packed ? packed_n : n, err));
 done:
@@ -312,7 +282,7 @@ static int tap(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
     if (w->seen[t->node]) return q4x_fail(err, Q4X_E_ARG, "tap %s: a second record in forward %d", name, t->forward);
     w->forward = t->forward;
     if (t->has_full) TRY(write_full(w, t, err));
-    if (!w->ntaps) put_u64(&w->taps, 0);
+    if (!w->ntaps) q4x_put_u64(&w->taps, 0);
     put_tap(&w->taps, t);
     w->ntaps++;
     w->seen[t->node] = 1;
@@ -346,7 +316,7 @@ int q4x_dumpw_tap(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
 /* ---- forwards, close ---- */
 
 static int forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err) {
-    bytes b = {0};
+    q4x_bytes b = {0};
     int rc = q4x_dump_check_forward(f, Q4X_E_ARG, err);
     if (rc) return rc;
     if (w->has_tail) return q4x_fail(err, Q4X_E_ARG, "forward %d: after the tail", f->index);
@@ -358,16 +328,16 @@ static int forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err) {
     put_i32(&b, f->n_ids);
     put_i32(&b, f->pos0);
     put_i32(&b, f->forced);
-    put(&b, f->prefix.b, sizeof f->prefix.b);
+    q4x_put(&b, f->prefix.b, sizeof f->prefix.b);
     put_i32(&b, f->sampled);
     put_i32(&b, f->n_logits);
     put_i32(&b, f->vocab);
-    put(&b, f->top_id, sizeof f->top_id);
-    put(&b, f->top_val, sizeof f->top_val);
-    put(&b, &w->open, sizeof w->open);
+    q4x_put(&b, f->top_id, sizeof f->top_id);
+    q4x_put(&b, f->top_val, sizeof f->top_val);
+    q4x_put(&b, &w->open, sizeof w->open);
     put_i32(&b, f->logits != NULL);
-    put(&b, f->ids, (size_t)f->n_ids * sizeof *f->ids);
-    if (f->logits) put(&b, f->logits, (size_t)f->n_logits * (size_t)f->vocab * sizeof *f->logits);
+    q4x_put(&b, f->ids, (size_t)f->n_ids * sizeof *f->ids);
+    if (f->logits) q4x_put(&b, f->logits, (size_t)f->n_logits * (size_t)f->vocab * sizeof *f->logits);
     TRY(chunk_of(w, Q4X_CHUNK_FWRD, &b, err));
     q4x_content_forward(w->content, f);
     w->total.nforwards++;
@@ -408,16 +378,16 @@ int q4x_dumpw_tail(q4x_dumpw *w, const json_t *value, q4x_err *err) {
 
 static int done_marker(q4x_dumpw *w, q4x_hash *content, q4x_err *err) {
     if (w->forward >= 0) return records_open(w, err);
-    bytes b = {0};
+    q4x_bytes b = {0};
     *content = q4x_content_end(w->content);
-    put_u32(&b, w->total.nforwards);
+    q4x_put_u32(&b, w->total.nforwards);
     put_i32(&b, w->nnodes);
-    put_u64(&b, w->total.ntaps);
-    put_u64(&b, w->total.nsel);
-    put_u64(&b, w->total.nfull);
-    put_u64(&b, w->total.nlogits);
-    put_u64(&b, w->total.nchunks);
-    put(&b, content->b, sizeof content->b);
+    q4x_put_u64(&b, w->total.ntaps);
+    q4x_put_u64(&b, w->total.nsel);
+    q4x_put_u64(&b, w->total.nfull);
+    q4x_put_u64(&b, w->total.nlogits);
+    q4x_put_u64(&b, w->total.nchunks);
+    q4x_put(&b, content->b, sizeof content->b);
     int rc = chunk_of(w, Q4X_CHUNK_DONE, &b, err);
     free(b.p);
     return rc;

@@ -69,7 +69,11 @@ int q4x_out_open(const char *path, q4x_out **ret, q4x_err *err);
 int q4x_out_write(q4x_out *o, const void *data, size_t n, q4x_err *err);
 int q4x_out_zeros(q4x_out *o, uint64_t n, q4x_err *err); /* n zero bytes: padding */
 uint64_t q4x_out_pos(const q4x_out *o);                  /* bytes written so far */
-/* Flush, sync, close, rename. Frees o, also on failure (the temporary is gone then, an older file is untouched). */
+/* Flush, sync and close the file: all that close does but the rename, for files that must appear together. What is held
+ * open and buffered is given back; nothing may be written after it. A failure shows at close again. */
+int q4x_out_seal(q4x_out *o, q4x_err *err);
+/* Seal, unless that is done, and rename. Frees o, also on failure (the temporary is gone then, an older file is
+ * untouched). */
 int q4x_out_close(q4x_out *o, q4x_err *err);
 void q4x_out_abort(q4x_out *o); /* NULL is fine */
 

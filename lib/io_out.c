@@ -13,15 +13,15 @@
 enum { BUFFER = 65536 };
 
 struct q4x_out {
-    char *path; /* as given: what messages name */
-    char *dest; /* what appears: path, or the target of the link that path is */
-    char *temp; /* what is written; NULL: dest itself */
-    int fd;
+    char *path;    /* as given: what messages name */
+    char *dest;    /* what appears: path, or the target of the link that path is */
+    char *temp;    /* what is written; NULL: dest itself */
+    int fd;        /* -1: sealed */
     int failed;    /* the first failure's code: nothing is written after it */
     uint64_t pos;  /* bytes accepted */
     uint64_t done; /* bytes written */
     size_t used;
-    uint8_t buf[BUFFER];
+    uint8_t *buf; /* [BUFFER] */
 };
 
 static int io_error(const q4x_out *o, const char *what, q4x_err *err) {
@@ -36,6 +36,7 @@ static void out_free(q4x_out *o) {
     free(o->path);
     free(o->dest);
     free(o->temp);
+    free(o->buf);
     free(o);
 }
 
@@ -84,12 +85,12 @@ static int open_dest(q4x_out *o, q4x_err *err) {
 
 int q4x_out_open(const char *path, q4x_out **ret, q4x_err *err) {
     int rc = 0;
-    q4x_out *o = malloc(sizeof *o);
+    q4x_out *o = calloc(1, sizeof *o);
     if (!o) return q4x_fail(err, Q4X_E_NOMEM, "%s: no memory to write it", q4x_tail(path));
-    memset(o, 0, offsetof(q4x_out, buf));
     o->fd = -1;
     o->path = strdup(path);
-    if (!o->path) TRY(q4x_fail(err, Q4X_E_NOMEM, "%s: no memory to write it", q4x_tail(path)));
+    o->buf = malloc(BUFFER);
+    if (!o->path || !o->buf) TRY(q4x_fail(err, Q4X_E_NOMEM, "%s: no memory to write it", q4x_tail(path)));
     TRY(open_dest(o, err));
     *ret = o;
     o = NULL;
@@ -120,6 +121,7 @@ static int flush(q4x_out *o, q4x_err *err) {
 
 int q4x_out_write(q4x_out *o, const void *data, size_t n, q4x_err *err) {
     int rc = 0;
+    Q4X_BUG_IF(o->fd < 0); /* written to after sealing */
     if (n > BUFFER - o->used) TRY(flush(o, err));
     if (n > BUFFER) {
         TRY(write_all(o, data, n, err));
@@ -147,14 +149,28 @@ uint64_t q4x_out_pos(const q4x_out *o) {
     return o->pos;
 }
 
-int q4x_out_close(q4x_out *o, q4x_err *err) {
+int q4x_out_seal(q4x_out *o, q4x_err *err) {
     int rc = 0;
+    Q4X_BUG_IF(o->fd < 0);
     TRY(flush(o, err));
     /* A pipe or terminal cannot be synced, and says so; for a real file it is where a late write error shows. */
     if (o->temp && fsync(o->fd)) TRY(io_error(o, "sync", err));
     int fd = o->fd;
     o->fd = -1;
+    free(o->buf);
+    o->buf = NULL;
     if (close(fd)) TRY(io_error(o, "close", err));
+done:
+    if (rc && !o->failed) o->failed = rc;
+    return rc;
+}
+
+int q4x_out_close(q4x_out *o, q4x_err *err) {
+    int rc = 0;
+    if (o->fd >= 0)
+        TRY(q4x_out_seal(o, err));
+    else if (o->failed)
+        TRY(q4x_fail(err, o->failed, "%s: an earlier write failed", q4x_tail(o->path)));
     if (o->temp && rename(o->temp, o->dest)) TRY(io_error(o, "rename into place", err));
     out_free(o);
     return 0;

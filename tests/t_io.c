@@ -216,6 +216,19 @@ static void test_out(void **state) {
     q4x_out_abort(NULL);
     holds(path, "new", 3);
     assert_int_equal(files_in_dir(), 1);
+    /* sealed: all is on the disk, nothing under the name yet */
+    assert_int_equal(q4x_out_open(path, &o, &err), 0);
+    assert_int_equal(q4x_out_write(o, p, n, &err), 0);
+    assert_int_equal(q4x_out_seal(o, &err), 0);
+    holds(path, "new", 3);
+    assert_int_equal(files_in_dir(), 2);
+    assert_int_equal(q4x_out_close(o, &err), 0);
+    holds(path, p, n);
+    assert_int_equal(q4x_out_open(path, &o, &err), 0);
+    assert_int_equal(q4x_out_seal(o, &err), 0);
+    q4x_out_abort(o);
+    holds(path, p, n);
+    assert_int_equal(files_in_dir(), 1);
     /* an empty file is a file */
     assert_int_equal(q4x_out_open(path, &o, &err), 0);
     assert_int_equal(q4x_out_close(o, &err), 0);
@@ -265,6 +278,7 @@ static void test_out_full(void **state) {
     assert_non_null(strstr(err.msg, "earlier write failed"));
     assert_int_equal(q4x_out_open("/dev/full", &o, &err), 0);
     assert_int_equal(q4x_out_write(o, "abc", 3, &err), 0);
+    assert_int_equal(q4x_out_seal(o, &err), Q4X_E_FULL);
     err = (q4x_err){0};
     assert_int_equal(q4x_out_close(o, &err), Q4X_E_FULL);
     assert_non_null(strstr(err.msg, "/dev/full"));
