@@ -61,9 +61,11 @@ typedef struct {
     const char *arch; /* general.architecture, in the pool; NULL: absent */
 } q4x_gguf;
 
-/* Parse the header of shard m->nshards - 1 and append its tensors to m. On failure *ret is freed and zeroed. Messages
- * begin at the field; the caller puts the file in front. */
-int q4x_gguf_parse(q4x_model *m, q4x_gguf *ret, q4x_err *err);
+/* Parse the header of shard m->nshards - 1 and append its tensors to m. check is asked when the keys are read, before
+ * any tensor is added: a shard of the wrong place or set is better named by its keys than by what its tensors collide
+ * with. On failure *ret is freed and zeroed. Messages begin at the field; the caller puts the file in front. */
+typedef int (*q4x_gguf_check)(void *ctx, const q4x_gguf *g, q4x_err *err);
+int q4x_gguf_parse(q4x_model *m, q4x_gguf_check check, void *ctx, q4x_gguf *ret, q4x_err *err);
 void q4x_gguf_free(q4x_gguf *g); /* a zeroed one is fine */
 /* The record of a key, or NULL. */
 const q4x_gguf_kv *q4x_gguf_find(const q4x_gguf *g, const char *key);

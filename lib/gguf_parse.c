@@ -393,7 +393,7 @@ static int place_data(parser *p, int64_t first) {
 
 /* ---- whole ---- */
 
-int q4x_gguf_parse(q4x_model *m, q4x_gguf *ret, q4x_err *err) {
+int q4x_gguf_parse(q4x_model *m, q4x_gguf_check check, void *ctx, q4x_gguf *ret, q4x_err *err) {
     int rc = 0;
     Q4X_BUG_IF(m->nshards < 1);
     int64_t first = m->ntensors;
@@ -403,6 +403,7 @@ int q4x_gguf_parse(q4x_model *m, q4x_gguf *ret, q4x_err *err) {
     TRY(parse_head(&p));
     TRY(parse_kvs(&p));
     TRY(parse_align(&p));
+    TRY(check(ctx, &g, err));
     for (uint64_t i = 0; i < p.ntensors; i++) TRY(parse_tensor(&p, i));
     TRY(place_data(&p, first));
     *ret = g;

@@ -30,6 +30,9 @@ int q4x_map_open(const char *path, q4x_map *ret, q4x_err *err);
 q4x_map q4x_map_mem(const void *data, size_t n);
 /* Q4X_E_TRUNCATED when the file is shorter now than when it was mapped: call before touching pages. */
 int q4x_map_check(const q4x_map *m, const char *path, q4x_err *err);
+/* Advice: bytes [off, off + n) will be read here and there, so nothing around a page that is needed should be read with
+ * it. Whole pages within the range are meant; memory of others (fd -1) is left alone. */
+void q4x_map_scattered(const q4x_map *m, uint64_t off, uint64_t n);
 void q4x_map_close(q4x_map *m); /* a zeroed q4x_map with fd -1 is fine */
 
 /* The cursor. pos <= size always. Failures say field, byte position, expected and found, not the file: the caller

@@ -191,6 +191,14 @@ const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name) {
     return i < 0 ? NULL : &m->tensor[i];
 }
 
+void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n) {
+    for (int i = 0; i < m->nshards; i++) {
+        const q4x_map *f = &m->map[i];
+        uintptr_t at = (uintptr_t)data - (uintptr_t)f->data;
+        if ((uintptr_t)data >= (uintptr_t)f->data && at < f->size) q4x_map_scattered(f, at, n);
+    }
+}
+
 /* ---- fingerprint ---- */
 
 static void sink_add(void *ctx, const void *data, size_t n) {

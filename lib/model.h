@@ -49,6 +49,9 @@ int64_t q4x_model_ntensors(const q4x_model *m);
 const q4x_tensor *q4x_model_tensor(const q4x_model *m, int64_t i);      /* in file order */
 const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name); /* NULL: none */
 
+/* Advice: n bytes at data, which lie in one file of the model, will be read row by row, here and there. */
+void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n);
+
 /* XXH3-128 (canonical hex, 32 chars + NUL) over what the files declare: metadata keys and values, tensor names, types,
  * shapes, and the first and last 4096 bytes of each tensor's data. Cheap identity of a model's content. */
 int q4x_model_fingerprint(const q4x_model *m, char hex[33], q4x_err *err);

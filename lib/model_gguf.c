@@ -156,15 +156,30 @@ typedef struct {
     q4x_err *err;
 } opener;
 
+/* The place that a shard must have in a set; g0 NULL: none is asked for. */
+typedef struct {
+    const q4x_gguf *g0;
+    split *s0; /* of shard 0, which may leave its total to a later one */
+    int64_t i;
+    split found;
+} place;
+
+static int check_place(void *ctx, const q4x_gguf *g, q4x_err *err) {
+    place *p = ctx;
+    int rc = split_read(g, &p->found, err);
+    if (rc || !p->g0) return rc;
+    if (p->s0->tensors < 0) p->s0->tensors = p->found.tensors;
+    return check_sibling(p->g0, p->s0, g, &p->found, p->i, err);
+}
+
 /* Map and parse one more shard. Messages get the file's name in front and what to do behind. */
-static int open_shard(const opener *o, const char *path, q4x_gguf *ret, split *ret_split) {
+static int open_shard(const opener *o, const char *path, place *p, q4x_gguf *ret) {
     int rc = 0;
     q4x_map f;
     q4x_gguf g = {0};
     if ((rc = o->map(o->ctx, path, &f, o->err))) return rc;
     TRY(q4x_model_add_shard(o->m, path, f, 0, o->err));
-    TRY(q4x_gguf_parse(o->m, &g, o->err));
-    TRY(split_read(&g, ret_split, o->err));
+    TRY(q4x_gguf_parse(o->m, check_place, p, &g, o->err));
     o->m->shard[o->m->nshards - 1].data_off = g.data_off;
     *ret = g;
     return 0;
@@ -192,14 +207,10 @@ static int open_rest(const opener *o, char *name, const q4x_gguf *g0, split *s0)
     int64_t i;
     for (i = 1; i < s0->count; i++) {
         q4x_gguf g;
-        split s;
+        place p = {.g0 = g0, .s0 = s0, .i = i};
         set_number(name, i + 1, s0->count);
-        TRY(open_shard(o, name, &g, &s));
-        if (s0->tensors < 0) s0->tensors = s.tensors;
-        rc = check_sibling(g0, s0, &g, &s, i, o->err);
-        q4x_err_prefix(rc ? o->err : NULL, "%s", q4x_tail(name));
+        TRY(open_shard(o, name, &p, &g));
         q4x_gguf_free(&g);
-        if (rc) goto done;
     }
 done:
     say_which(o->err, rc, i, s0->count);
@@ -210,10 +221,12 @@ done:
 static int open_zero(const opener *o, char *name, q4x_gguf *g, split *s) {
     int rc = 0;
     long long count = s->count;
+    place p = {0};
     q4x_gguf_free(g);
     q4x_model_clear(o->m);
     set_number(name, 1, count);
-    TRY(open_shard(o, name, g, s));
+    TRY(open_shard(o, name, &p, g));
+    *s = p.found;
     if (s->no != 0 || s->count != count) {
         rc = q4x_fail(
             o->err, Q4X_E_MISMATCH,
@@ -230,11 +243,13 @@ done:
 static int open_set(const opener *o, const char *path) {
     int rc = 0;
     split s;
+    place p = {0};
     q4x_gguf *g = calloc(1, sizeof *g);
     char *name = strdup(path);
     o->m->priv = g;
     if (!g || !name) TRY(q4x_fail(o->err, Q4X_E_NOMEM, "%s: no memory to open the model", q4x_tail(path)));
-    TRY(open_shard(o, path, g, &s));
+    TRY(open_shard(o, path, &p, g));
+    s = p.found;
     TRY(check_given(path, &s, o->err));
     if (s.count > 1 && s.no > 0) TRY(open_zero(o, name, g, &s));
     if (s.count > 1) TRY(open_rest(o, name, g, &s));

@@ -48,6 +48,16 @@ static const arch_row *find_arch(const q4x_model *m) {
     return NULL;
 }
 
+/* Tables whose rows are gathered, and read by nothing else: of tens of gigabytes only those rows should come. */
+static void advise(const q4x_net *n) {
+    for (int32_t i = 0; i < n->plan->nnodes; i++) {
+        const q4x_node *x = &n->plan->node[i];
+        if (x->op != K_OP_ple_gather) continue;
+        for (int32_t k = 0; k < x->nw[0]; k++)
+            q4x_model_scattered(n->model, x->w[0][k].data, (uint64_t)x->w[0][k].rows * x->w[0][k].row_bytes);
+    }
+}
+
 int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
     int rc = 0;
     q4x_net *n = calloc(1, sizeof *n);
@@ -60,6 +70,7 @@ int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
         goto done;
     }
     TRY(n->arch->bind(n->model, &n->weights, &n->plan, err));
+    advise(n);
     *ret = n;
     return 0;
 done:

@@ -174,6 +174,10 @@ static void swapped(set *s) {
 static void copied(set *s) {
     s->no[2] = 1;
 }
+static void copied_whole(set *s) { /* its tensors too: the keys say why they collide */
+    s->no[2] = 1;
+    s->names_clash = 1;
+}
 static void renamed(set *s) {
     s->name[0] = "dir/model.gguf";
 }
@@ -276,6 +280,7 @@ static void test_rows(void **state) {
         {"swapped", swapped, 0, MIX, {"m-00002-of-00003.gguf: split.no: expected 1, found 2", "swapped"}},
         {"swapped, given one", swapped, 1, MIX, {"m-00003-of-00003.gguf: split.no", "the name says"}},
         {"copied", copied, 0, MIX, {"m-00003-of-00003.gguf: split.no: expected 2, found 1", "copied"}},
+        {"copied whole", copied_whole, 0, MIX, {"m-00003-of-00003.gguf: split.no: expected 2, found 1", "copied"}},
         {"renamed", renamed, 0, MIX, {"dir/model.gguf: split.count: expected a name", "-00001-of-00003.gguf"}},
         {"renamed to 4", renamed4, 0, MIX, {"m-00001-of-00004.gguf: split.no", "shard 1 of 4"}},
         {"renamed to capitals", upper, 0, MIX, {"m-00001-OF-00003.gguf: split.count"}},

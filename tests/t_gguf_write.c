@@ -366,7 +366,7 @@ static void test_bad_tensors(void **state) {
         {"five", 0, 5, {1}, "1 to 4 dimensions"},
         {"zero", 0, 2, {1, 0}, "dimensions of 1 to 2^40"},
         {"less", 0, 1, {-1}, "dimensions of 1 to 2^40"},
-        {"long", 0, 1, {((int64_t)1 << 40) + 1}, "dimensions of 1 to 2^40"},
+        {"far", 0, 1, {((int64_t)1 << 40) + 1}, "dimensions of 1 to 2^40"},
         {"wraps", 0, 2, {(int64_t)1 << 32, (int64_t)1 << 32}, "2^48 elements"},
         {"part", 19, 1, {640}, "whole blocks of 256 for IQ1_S, found 640"},
         {"whole", 20, 1, {640}, NULL},
