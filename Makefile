@@ -4,6 +4,7 @@ CC := gcc
 endif
 V ?= release
 CUDA ?= auto
+TEXT ?= auto
 SECONDS ?= 600
 # The verdict that the demo must reach.
 DEMO_VERDICT := TIE
@@ -19,6 +20,12 @@ endif
 ifeq ($(CUDA)$(CUDART),1)
 $(error CUDA=1 but there is no $(if $(NVCC),libcudart_static.a beside $(NVCC),nvcc on PATH): install the CUDA toolkit, or say CUDA=0)
 endif
+
+# Text prompts need PCRE2 and utf8proc: auto asks for their headers. Without them token ids are the prompt.
+header = $(shell printf '\043define PCRE2_CODE_UNIT_WIDTH 8\n\043include <%s>\n' $1 | $(CC) -E - >/dev/null 2>&1 && echo 1)
+HAVE_TEXT := $(if $(call header,pcre2.h),$(if $(call header,utf8proc.h),1,0),0)
+WITH_TEXT := $(if $(filter auto,$(TEXT)),$(HAVE_TEXT),$(TEXT))
+TEXTDEPS := $(if $(filter 0,$(TEXT)),,text)
 
 # The arithmetic is part of the contract: no contraction, no fast math. x86-64-v3 has FMA and AVX2.
 MARCH := $(if $(filter x86_64,$(shell uname -m)),-march=x86-64-v3,)
@@ -36,7 +43,8 @@ endif
 
 # Libraries: the static one where it exists, else the shared one. Nothing here fails when one is missing.
 static = $(or $(filter /%,$(shell $(CC) -print-file-name=lib$1.a 2>/dev/null)),-l$1)
-LDLIBS := $(call static,jansson) $(call static,xxhash) $(call static,z) -lm -ldl -lpthread
+LDLIBS := $(call static,jansson) $(call static,xxhash) $(call static,z) \
+	$(if $(filter 1,$(WITH_TEXT)),$(call static,pcre2-8) $(call static,utf8proc)) -lm -ldl -lpthread
 # OpenMP: gcc's own, clang's when libomp is there, none under the thread sanitizer (libgomp is noisy there).
 CLANG := $(findstring clang,$(notdir $(CC)))
 ifneq ($(filter tsan fuzz,$V),)
@@ -64,7 +72,7 @@ CUOBJ := $(CUSRC:%.cu=$B/%.cu.o)
 LDLIBS += $(CUDART) -lrt -ldl
 endif
 
-LIBSRC := $(filter-out $(if $(CUOBJ),kernels/dev_none.c),$(wildcard kernels/*.c lib/*.c bisect/*.c))
+LIBSRC := $(filter-out $(if $(CUOBJ),kernels/dev_none.c) lib/tok_pre$(if $(filter 1,$(WITH_TEXT)),_none).c,$(wildcard kernels/*.c lib/*.c bisect/*.c))
 BINSRC := $(wildcard bin/*.c)
 LIBOBJ := $(LIBSRC:%.c=$B/%.o) $(CUOBJ)
 BINOBJ := $(BINSRC:%.c=$B/%.o)
@@ -81,7 +89,7 @@ NPROC := $(shell nproc 2>/dev/null || echo 2)
 # A build of ours in parallel, unless the caller said how.
 SUB = $(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(NPROC))
 
-all: bin/q4x ## build bin/q4x (V=asan|ubsan|tsan CC=clang CUDA=0|1 VERBOSE=1)
+all: bin/q4x ## build bin/q4x (V=asan|ubsan|tsan CC=clang CUDA=0|1 TEXT=0|1 VERBOSE=1)
 .PHONY: FORCE
 FORCE:
 
@@ -89,15 +97,16 @@ FORCE:
 # commit or a kernel does. The kernels' hash covers names and bytes: equal hash, equal arithmetic.
 keep = >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $B/flags: FORCE
+	$(if $(filter 10,$(WITH_TEXT)$(HAVE_TEXT)),$(error TEXT=1 but pcre2.h or utf8proc.h is missing: make deps, or TEXT=0))
 	@mkdir -p $(@D); echo '$(CC) $(MARCH) $(CFLAGS) $(NVFLAGS) $(LDLIBS)' $(keep)
 $B/build.h: FORCE
 	@mkdir -p $(@D); export LC_ALL=C; { \
 	printf '#define Q4X_COMMIT "%s"\n' "$$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)"; \
 	printf '#define Q4X_KERNELS "%s"\n' "$$(sha256sum kernels/*.* | sha256sum | cut -c1-32)"; \
 	printf '#define Q4X_FLAGS "%s"\n' '$(strip $(ARITH) $(OPT) $(MARCH) $(OMP))'; \
-	printf '#define Q4X_CUDA %s\n' '$(CUDA)'; } $(keep)
-$B/lib/version.o: $B/build.h
-$B/lib/version.o: CFLAGS += -include $B/build.h
+	printf '#define Q4X_CUDA %s\n#define Q4X_TEXT %s\n' '$(CUDA)' '$(WITH_TEXT)'; } $(keep)
+$B/lib/version.o $B/tests/t_tok_pre.o: $B/build.h
+$B/lib/version.o $B/tests/t_tok_pre.o: CFLAGS += -include $B/build.h
 # What runs before the processor has been checked must run on any x86-64.
 $B/bin/main.o $B/lib/machine.o: MARCH := $(if $(MARCH),-march=x86-64,)
 $B/%.o: %.c $B/flags
@@ -129,17 +138,17 @@ $B/tests/fuzz/fz_%: $B/tests/fuzz/fz_%.o $(if $(filter fuzz,$V),,$B/tests/fuzz/d
 test-programs: $(TESTS) $(FUZZ) bin/q4x
 
 demo: ## install what is missing, build, find where two arms part, write evidence.md
-	@sh .ci/deps.sh build
+	@sh .ci/deps.sh build $(TEXTDEPS)
 	+@$(SUB) all
 	@sh .ci/demo.sh $(DEMO_VERDICT)
 
 check: ## every test that needs no GPU: units, command line, docs, layers, headers, limits, corpora
-	@CC=$(CC) sh .ci/deps.sh build test
+	@CC=$(CC) sh .ci/deps.sh build test $(TEXTDEPS)
 	+@$(SUB) test-programs
 	@CC=$(CC) sh tests/check.sh $B $(TESTS) $(FUZZ)
 
 check-long: ## the exhaustive forms of the tests (minutes)
-	@CC=$(CC) sh .ci/deps.sh build test
+	@CC=$(CC) sh .ci/deps.sh build test $(TEXTDEPS)
 	+@$(SUB) $(LONG)
 	@sh tests/check.sh --long $B $(LONG)
 
@@ -149,7 +158,7 @@ check-cuda: ## the tests that need a GPU; fails without one
 
 fuzz: ## fuzz a parser: T=gguf SECONDS=600; finds go to build/, see fuzz-merge
 	@test -f tests/fuzz/fz_$T.c || { echo "make fuzz: T=NAME, one of:" $(patsubst tests/fuzz/fz_%.c,%,$(wildcard tests/fuzz/fz_*.c)); exit 2; }
-	@sh .ci/deps.sh build test fuzz
+	@sh .ci/deps.sh build test fuzz $(TEXTDEPS)
 	+@$(SUB) CC=clang V=fuzz CUDA=0 build/clang-fuzz/tests/fuzz/fz_$T
 	@mkdir -p build/clang-fuzz/corpus/$T tests/fuzz/corpus/$T
 	build/clang-fuzz/tests/fuzz/fz_$T -max_total_time=$(SECONDS) -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
@@ -163,7 +172,7 @@ bench: ## rates and ratios on the demo model; never fails on time
 	@sh tests/bench.sh
 
 lint: ## clang's warnings as errors, clang-format, clang-tidy, cppcheck, shellcheck, limits, repeated code
-	@sh .ci/deps.sh build test fuzz lint
+	@sh .ci/deps.sh build test fuzz lint text
 	+@$(SUB) CC=clang CUDA=0 EXTRA=-Werror test-programs
 	@sh tests/lint.sh $(MINE)
 
@@ -171,10 +180,10 @@ format: ## clang-format every C file in place
 	@clang-format -i $(MINE)
 
 info: ## what this build has and lacks
-	@CC=$(CC) sh .ci/info.sh "$V" "$(CUDA)" "$(NVCC)" "$(OMP)" "$(MARCH)" "$(LDOMP) $(LDLIBS)"
+	@CC=$(CC) sh .ci/info.sh "$V" "$(CUDA)" "$(NVCC)" "$(OMP)" "$(MARCH)" "$(LDOMP) $(LDLIBS)" "$(WITH_TEXT)"
 
-deps: ## install with apt what build and tests need and lack (DEPS='build test fuzz lint' for more)
-	@CC=$(CC) sh .ci/deps.sh $(or $(DEPS),build test)
+deps: ## install with apt what build and tests need and lack (DEPS='build test text fuzz lint' for more)
+	@CC=$(CC) sh .ci/deps.sh $(or $(DEPS),build test text)
 
 PREFIX ?= /usr/local
 install: all ## copy q4x to PREFIX=/usr/local, with the models of its selftest

@@ -1,10 +1,10 @@
 #!/bin/sh
-# info.sh V CUDA NVCC OMP MARCH LIBS: what this build has and lacks, a line each.
-v=$1 cuda=$2 nvcc=$3 omp=$4 march=$5 libs=$6
+# info.sh V CUDA NVCC OMP MARCH LIBS TEXT: what this build has and lacks, a line each.
+v=$1 cuda=$2 nvcc=$3 omp=$4 march=$5 libs=$6 text=$7
 yes() { printf '  \342\234\223 %-14s %s\n' "$1" "$2"; }
 no() { printf '  \342\234\227 %-14s %s\n' "$1" "$2"; }
 is() { if test "$3" = 1; then yes "$1" "$2"; else no "$1" "$4"; fi; }
-has() { printf '#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' "$1" |
+has() { printf '#define PCRE2_CODE_UNIT_WIDTH 8\n#include <stdarg.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <setjmp.h>\n#include <%s>\n' "$1" |
     "$CC" -E - >/dev/null 2>&1 && echo 1; }
 echo "build"
 yes compiler "$("$CC" --version 2>/dev/null | head -n 1)"
@@ -22,6 +22,10 @@ lib() { # NAME HEADER PACKAGE REASON
 lib jansson jansson.h libjansson-dev "JSON"
 lib xxhash xxhash.h libxxhash-dev "hashes"
 lib z zlib.h zlib1g-dev "deflate"
+if test "$text" = 1; then
+    lib pcre2-8 pcre2.h libpcre2-dev "text prompts: patterns"
+    lib utf8proc utf8proc.h libutf8proc-dev "text prompts: NFC"
+else no "text prompts" "none: TEXT=0, or no libpcre2-dev or libutf8proc-dev (make deps)"; fi
 echo "tests"
 for t in "cmocka cmocka.h libcmocka-dev" "mpfr mpfr.h libmpfr-dev" "crypto openssl/sha.h libssl-dev"; do
     # shellcheck disable=SC2086 # three words

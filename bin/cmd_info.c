@@ -87,6 +87,8 @@ typedef struct {
     const q4x_net *net; /* NULL: the architecture could not be bound, why says why */
     const char *why;
     char fingerprint[33];
+    q4x_tok *tok; /* NULL: none, or one that cannot be used, tok_why says why */
+    const char *tok_why;
     q4x_group *group, *type;
     int ngroups, ntypes;
 } model_facts;
@@ -100,6 +102,32 @@ static json_t *groups_json(const q4x_group *g, int n) {
         json_array_append_new(a, o);
     }
     return a;
+}
+
+/* A token that the file may name. */
+static json_t *id_json(int32_t id) {
+    return id < 0 ? json_null() : json_integer(id);
+}
+
+static json_t *tok_json(const model_facts *f) {
+    if (!f->tok) return f->tok_why ? json_pack("{s:s}", "unsupported", f->tok_why) : json_null();
+    const q4x_tok_facts *t = q4x_tok_about(f->tok);
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:b, s:b, s:b, s:b}", "model", t->model, "pre", t->pre, "ids",
+                     t->ids, "added", t->added, "merges", t->merges, "bos", id_json(t->bos), "eos", id_json(t->eos),
+                     "add_bos", t->add_bos, "add_eos", t->add_eos, "nfc", t->nfc, "prefix_space", t->prefix_space);
+}
+
+static void tok_text(const model_facts *f) {
+    if (!f->tok) {
+        printf("tokenizer     %s%s\n", f->tok_why ? "cannot be used: " : "none", f->tok_why ? f->tok_why : "");
+        return;
+    }
+    const q4x_tok_facts *t = q4x_tok_about(f->tok);
+    printf("tokenizer     %s, pattern %s, %d ids, %d of them added, %d merges", t->model, t->pre, t->ids, t->added,
+           t->merges);
+    if (t->bos >= 0) printf(", %sbos %d", t->add_bos ? "adds " : "", t->bos);
+    if (t->eos >= 0) printf(", %seos %d", t->add_eos ? "adds " : "", t->eos);
+    printf("%s%s\n", t->nfc ? ", NFC" : "", t->prefix_space ? ", a blank before pieces" : "");
 }
 
 static json_t *model_json(const model_facts *f) {
@@ -117,12 +145,12 @@ static json_t *model_json(const model_facts *f) {
         plan =
             json_pack("{s:i, s:i, s:I}", "nodes", p->nnodes, "states", p->nstates, "context", (json_int_t)p->ctx_max);
     }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o?, s:o?, s:s?, s:I, s:o, s:o}", "kind", "model", "path",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o?, s:o?, s:s?, s:o, s:I, s:o, s:o}", "kind", "model", "path",
                      q4x_model_path(f->m), "arch", q4x_model_arch(f->m), "container",
                      q4x_model_container(f->m) == Q4X_GGUF ? "gguf" : "safetensors", "fingerprint", f->fingerprint,
-                     "shards", shards, "hyper_parameters", hyper, "plan", plan, "unsupported", f->why, "tensors",
-                     (json_int_t)q4x_model_ntensors(f->m), "types", groups_json(f->type, f->ntypes), "groups",
-                     groups_json(f->group, f->ngroups));
+                     "shards", shards, "hyper_parameters", hyper, "plan", plan, "unsupported", f->why, "tokenizer",
+                     tok_json(f), "tensors", (json_int_t)q4x_model_ntensors(f->m), "types",
+                     groups_json(f->type, f->ntypes), "groups", groups_json(f->group, f->ngroups));
 }
 
 static void model_text(const model_facts *f, int verbose) {
@@ -133,6 +161,7 @@ static void model_text(const model_facts *f, int verbose) {
         const q4x_shard *s = q4x_model_shard(f->m, i);
         printf("%-13s %s, %llu bytes\n", i ? "" : n > 1 ? "shards" : "file", s->path, (unsigned long long)s->size);
     }
+    tok_text(f);
     if (f->net) {
         const k_dims *d = q4x_net_dims(f->net);
         const q4x_plan *p = q4x_net_plan(f->net);
@@ -162,7 +191,7 @@ static void print_nodes(const q4x_plan *p) {
 }
 
 static int model_info(const options *o, cmd_ctx *c) {
-    q4x_err err = {0}, why = {0};
+    q4x_err err = {0}, why = {0}, tok_why = {0};
     q4x_model *m = NULL;
     q4x_net *net = NULL;
     model_facts f = {0};
@@ -182,6 +211,7 @@ static int model_info(const options *o, cmd_ctx *c) {
         code = cmd_fail(c, &err);
     } else {
         f.ntypes = q4x_inventory_by_type(f.type, f.ntypes);
+        if (q4x_tok_open(f.m, &f.tok, &tok_why) < 0) f.tok_why = tok_why.msg;
         if (c->json)
             code = cmd_print_json(c, model_json(&f), 9);
         else
@@ -189,6 +219,7 @@ static int model_info(const options *o, cmd_ctx *c) {
     }
     free(f.group);
     free(f.type);
+    q4x_tok_close(f.tok);
     q4x_net_close(net);
     q4x_model_close(m);
     return code;

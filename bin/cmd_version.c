@@ -23,11 +23,12 @@ static json_t *devices(const k_dev_info *d) {
 
 static json_t *as_json(const k_dev_info *d) {
     const q4x_build_info *b = &q4x_build;
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:i, s:i, s:o, s:{s:b, s:i, s:s, s:i, s:o}}", "version",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:i, s:i, s:o, s:{s:b, s:i, s:s, s:i, s:o}}", "version",
                      b->version, "commit", b->commit, "kernels_hash", b->kernels_hash, "compiler", b->compiler, "flags",
-                     b->flags, "x86_64_v3", b->x86_64_v3, "openmp", b->openmp, "dump_version", Q4X_DUMP_VERSION,
-                     "vocabulary_version", Q4X_VOCABULARY_VERSION, "libraries", q4x_build_libraries(), "cuda", "built",
-                     d->built, "error", d->error, "reason", d->reason, "driver", d->driver, "devices", devices(d));
+                     b->flags, "x86_64_v3", b->x86_64_v3, "openmp", b->openmp, "text", b->text, "dump_version",
+                     Q4X_DUMP_VERSION, "vocabulary_version", Q4X_VOCABULARY_VERSION, "libraries", q4x_build_libraries(),
+                     "cuda", "built", d->built, "error", d->error, "reason", d->reason, "driver", d->driver, "devices",
+                     devices(d));
 }
 
 int cmd_version(int argc, char **argv, cmd_ctx *c) {
@@ -50,6 +51,7 @@ int cmd_version(int argc, char **argv, cmd_ctx *c) {
     json_decref(libs);
     printf("\nformats    dump %d, tap names %d\nprocessors %d%s\n", Q4X_DUMP_VERSION, Q4X_VOCABULARY_VERSION,
            q4x_machine_cpus(), b->openmp ? "" : " (built without OpenMP: one is used)");
+    if (!b->text) printf("text       no text prompts: built without PCRE2 and utf8proc\n");
     if (!d.count) {
         printf("cuda       no GPU: %s", d.reason);
         if (d.error) printf(" (error %d)", d.error);

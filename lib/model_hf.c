@@ -83,6 +83,17 @@ done:
     return rc;
 }
 
+int q4x_hf_json(const q4x_model *m, const char *file, const q4x_json_limits *lim, json_t **ret, q4x_err *err) {
+    struct stat sb;
+    const char *slash = strrchr(m->path, '/');
+    int is_dir = !stat(m->path, &sb) && S_ISDIR(sb.st_mode);
+    char *path = join(m->path, is_dir ? strlen(m->path) : slash ? (size_t)(slash - m->path) + 1 : 0, file);
+    if (!path) return q4x_fail(err, Q4X_E_NOMEM, "no memory for a path");
+    int rc = access(path, F_OK) ? 1 : read_json(path, lim, ret, err);
+    free(path);
+    return rc;
+}
+
 static int read_config(q4x_model *m, const char *dir, size_t dir_len, q4x_err *err) {
     char *path = join(dir, dir_len, "config.json");
     if (!path) return q4x_fail(err, Q4X_E_NOMEM, "no memory for a path");

@@ -8,6 +8,7 @@
 #define Q4X_MODEL_INT_H
 
 #include "lib/io.h"
+#include "lib/json_in.h"
 #include "lib/model.h"
 #include "lib/names.h"
 
@@ -59,6 +60,8 @@ int q4x_model_add_shard(q4x_model *m, const char *path, q4x_map map, uint64_t da
 /* Append a tensor; its name is copied into the pool. A name that is there already is Q4X_E_FORMAT, saying in which
  * file; the caller puts its own file and field in front. */
 int q4x_model_add(q4x_model *m, const q4x_tensor *t, q4x_err *err);
+/* A JSON object in the folder of an HF model's config.json. 1: there is no such file, *ret is untouched. */
+int q4x_hf_json(const q4x_model *m, const char *file, const q4x_json_limits *lim, json_t **ret, q4x_err *err);
 /* Drop shards, tensors and pool: as if nothing had been added. */
 void q4x_model_clear(q4x_model *m);
 

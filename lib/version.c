@@ -10,6 +10,7 @@
 #include "kernels/dev.h"
 #include "lib/hash.h"
 #include "lib/io.h"
+#include "lib/tok_int.h"
 
 /* The Makefile gives these in build.h; alone the file still compiles. */
 #ifndef Q4X_COMMIT
@@ -17,6 +18,7 @@
 #define Q4X_KERNELS "unknown"
 #define Q4X_FLAGS "unknown"
 #define Q4X_CUDA 0
+#define Q4X_TEXT 0
 #endif
 
 #ifdef __clang__
@@ -35,20 +37,22 @@ const q4x_build_info q4x_build = {
     .x86_64_v3 = 1,
 #endif
     .cuda = Q4X_CUDA,
+    .text = Q4X_TEXT,
 #ifdef _OPENMP
     .openmp = 1,
 #endif
 };
 
 json_t *q4x_build_libraries(void) {
-    char xxh[16], cuda[16] = "none";
+    char xxh[16], cuda[16] = "none", pcre2[24], utf8proc[24];
     unsigned v = XXH_versionNumber();
     snprintf(xxh, sizeof xxh, "%u.%u.%u", v / 10000, v / 100 % 100, v % 100);
     k_dev_info d;
     k_dev_query(&d);
     if (d.built) snprintf(cuda, sizeof cuda, "%d.%d", d.runtime / 1000, d.runtime % 1000 / 10);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s}", "glibc", gnu_get_libc_version(), "jansson", JANSSON_VERSION, "zlib",
-                     zlibVersion(), "xxhash", xxh, "cuda_runtime", cuda);
+    q4x_pre_versions(pcre2, utf8proc);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "glibc", gnu_get_libc_version(), "jansson", JANSSON_VERSION,
+                     "zlib", zlibVersion(), "xxhash", xxh, "pcre2", pcre2, "utf8proc", utf8proc, "cuda_runtime", cuda);
 }
 
 json_t *q4x_build_tool(void) {

@@ -13,6 +13,7 @@ typedef struct {
     int x86_64_v3;     /* 1: compiled for AVX2 and FMA */
     int cuda;          /* 1: with the CUDA room */
     int openmp;
+    int text; /* 1: text prompts, with PCRE2 and utf8proc */
 } q4x_build_info;
 
 extern const q4x_build_info q4x_build;

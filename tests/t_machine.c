@@ -53,7 +53,13 @@ static void test_build(void **state) {
     assert_null(strstr(q4x_build.flags, "fast-math"));
     json_decref(t);
     json_t *libs = q4x_build_libraries();
-    assert_int_equal(json_object_size(libs), 5);
+    assert_int_equal(json_object_size(libs), 7);
+    static const char *const text[] = {"pcre2", "utf8proc"}; /* the two come together or not at all */
+    for (size_t i = 0; i < 2; i++) {
+        const char *v = json_string_value(json_object_get(libs, text[i]));
+        assert_non_null(v);
+        assert_int_equal(strcmp(v, "none") != 0, q4x_build.text);
+    }
     json_decref(libs);
 }
 
