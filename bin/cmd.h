@@ -8,12 +8,14 @@
 #include <argp.h>
 #include <jansson.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "lib/dump.h"
 #include "lib/err.h"
 #include "lib/greedy.h"
 #include "lib/lever.h"
 #include "lib/log.h"
+#include "lib/tok.h"
 
 /* Exit codes. `git bisect run` reads 0 as good, 1 as bad, 125 as "skip", 128 and above as "stop". */
 enum { CMD_OK = 0, CMD_DIVERGED = 1, CMD_CANNOT_JUDGE = 125, CMD_FATAL = 128, CMD_USAGE = 129 };
@@ -82,6 +84,29 @@ int cmd_find_model(const cmd_ctx *c, const char *name, char *buf, size_t size, q
 /* The nearest of the words to what was typed, or NULL when none is near. */
 const char *cmd_nearest(const char *typed, const char *(*word)(int i, void *ctx), int n, void *ctx);
 
+/* ---- text in and out (prompt.c) ---- */
+
+/* A text as the command line gives it. */
+typedef struct {
+    const char *text, *file; /* -p, --prompt-file */
+    int plain;               /* --no-special */
+} cmd_text;
+
+extern const struct argp cmd_text_argp; /* a child for a command's argp; its input is a cmd_text */
+static inline int cmd_text_given(const cmd_text *in) {
+    return in->text || in->file;
+}
+/* The text's bytes, malloc'd, with a NUL behind them that is not counted. */
+int cmd_text_read(const cmd_text *in, char **ret, size_t *ret_n, q4x_err *err);
+/* All of a file; "-" is stdin. */
+int cmd_read_file(const char *path, char **ret, size_t *ret_n, q4x_err *err);
+/* The tokenizer of a model; an error when it has none. */
+int cmd_tok_need(const q4x_model *m, q4x_tok **ret, q4x_err *err);
+/* UTF-8 as it is; to a terminal without what could drive it. */
+void cmd_put_text(FILE *to, const char *text, size_t n);
+/* Any bytes on one line, quoted: printable ASCII as it is, else \n \r \t \\ \" or \xHH. */
+void cmd_put_bytes(FILE *to, const uint8_t *p, size_t n);
+
 /* ---- options of the commands that run a model (opts.c) ---- */
 
 typedef struct {
@@ -94,7 +119,11 @@ typedef struct {
     int32_t *prompt, *force, *stop; /* owned */
     int32_t n_prompt, n_force, n_stop;
     int32_t n; /* ids to make */
-    int n_given, prompt_given;
+    int n_given, ids_given;
+    cmd_text text;     /* the prompt, when it is text */
+    char *prompt_text; /* [prompt_len], owned; NULL before cmd_gen_prompt, and when ids were given */
+    size_t prompt_len;
+    q4x_tok *tok; /* owned; NULL: not opened */
     q4x_arm arm;
     const char *spec, *device;
     int threads;
@@ -108,6 +137,8 @@ void cmd_gen_free(cmd_gen *g);
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err);
 /* After cmd_parse: build the arm, check that what must be given was. Returns an exit code, 0 when all is well. */
 int cmd_gen_ready(cmd_gen *g, cmd_ctx *c);
+/* Once the model is open: a prompt that is text becomes ids, and tok is the model's. */
+int cmd_gen_prompt(cmd_gen *g, const q4x_model *m, q4x_err *err);
 /* What is asked of the greedy loop; borrows the id lists. */
 q4x_greedy_opts cmd_greedy(const cmd_gen *g);
 

@@ -1,4 +1,4 @@
-/* cmd_run.c: ids in, ids out. */
+/* cmd_run.c: a prompt in, ids and text out. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +20,10 @@ typedef struct {
     json_t *ids, *forwards;
     q4x_out *logits;
     int32_t made;
+    q4x_tok_stream *stream; /* NULL: no text is made */
+    FILE *text;             /* all of it so far, in memory */
+    char *text_bytes;
+    size_t text_len;
 } result;
 
 enum { KEY_ARM = 0x200, KEY_LOGITS, KEY_ROWS };
@@ -46,6 +50,67 @@ static json_t *top(const q4x_step *s, int i) {
                             : json_pack("{s:i, s:o}", "id", s->top_id[i], "logit", cmd_real((double)s->top[i]));
 }
 
+/* ---- text ---- */
+
+/* Text appears as it is made, when it is asked for and nothing else stands on stdout. */
+static int is_live(const result *r) {
+    return cmd_text_given(&r->o->gen.text) && !r->c->json && !r->c->verbose;
+}
+
+/* A text prompt wants text; so does JSON, where the model has a tokenizer that can be used. */
+static int text_open(cmd_gen *g, const q4x_model *m, result *r, q4x_err *err) {
+    q4x_err why = {0};
+    if (!g->tok && r->c->json && q4x_tok_open(m, &g->tok, &why) < 0)
+        q4x_log_say(&r->c->log, 0, "%s: no text: %s", r->c->name, why.msg);
+    if (!g->tok) return 0;
+    r->text = open_memstream(&r->text_bytes, &r->text_len);
+    if (!r->text) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the text");
+    return q4x_tok_stream_open(g->tok, &r->stream, err);
+}
+
+/* id -1: the end. A model may have more rows than its tokenizer has ids; those say nothing. */
+static int text_add(result *r, int32_t id, q4x_err *err) {
+    const char *p = NULL;
+    size_t n = 0;
+    if (!r->stream || (id >= 0 && q4x_tok_type_of(r->o->gen.tok, id) == Q4X_TOK_NONE)) return 0;
+    int rc = id < 0 ? q4x_tok_stream_end(r->stream, &p, &n, err) : q4x_tok_stream_add(r->stream, id, &p, &n, err);
+    if (rc) return rc;
+    if (fwrite(p, 1, n, r->text) != n) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the text");
+    if (!is_live(r)) return 0;
+    cmd_put_text(stdout, p, n);
+    fflush(stdout);
+    return 0;
+}
+
+static int text_done(result *r, q4x_err *err) {
+    int rc = text_add(r, -1, err);
+    if (!rc && r->text && fflush(r->text)) rc = q4x_fail(err, Q4X_E_NOMEM, "no memory for the text");
+    return rc;
+}
+
+static void text_close(result *r) {
+    q4x_tok_stream_close(r->stream);
+    if (r->text) fclose(r->text);
+    free(r->text_bytes);
+}
+
+/* ---- forwards ---- */
+
+static void table_row(const result *r, const q4x_step *s) {
+    const uint8_t *bytes;
+    size_t n;
+    if (r->made == 1)
+        printf("forward  consumed      id       logit    second       logit      margin%s\n",
+               r->stream ? "  text" : "");
+    printf("%7d  %8d  %6d  %10.6f  %8d  %10.6f  %10.3e", s->forward, s->n_ids, s->chosen, (double)s->top[0],
+           s->top_id[1], (double)s->top[1], s->margin);
+    if (r->stream && !q4x_tok_bytes(r->o->gen.tok, s->chosen, &bytes, &n, NULL)) {
+        printf("  ");
+        cmd_put_bytes(stdout, bytes, n);
+    }
+    putchar('\n');
+}
+
 static int step(void *ctx, const q4x_step *s, q4x_err *err) {
     result *r = ctx;
     const options *o = r->o;
@@ -54,12 +119,10 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
                           s->top_id[1] < 0 ? json_null() : cmd_real(s->margin));
     if (json_array_append_new(r->forwards, f) || json_array_append_new(r->ids, json_integer(s->chosen)))
         return q4x_fail(err, Q4X_E_NOMEM, "no memory for the result");
-    if (!r->c->json && r->c->verbose) {
-        if (r->made == 1) printf("forward  consumed      id       logit    second       logit      margin\n");
-        printf("%7d  %8d  %6d  %10.6f  %8d  %10.6f  %10.3e\n", s->forward, s->n_ids, s->chosen, (double)s->top[0],
-               s->top_id[1], (double)s->top[1], s->margin);
-    }
-    q4x_log_progress(&r->c->log, "run", (uint64_t)r->made, (uint64_t)o->gen.n);
+    int rc = text_add(r, s->chosen, err);
+    if (rc) return rc;
+    if (!r->c->json && r->c->verbose) table_row(r, s);
+    if (!is_live(r)) q4x_log_progress(&r->c->log, "run", (uint64_t)r->made, (uint64_t)o->gen.n);
     if (!r->logits) return 0;
     int32_t rows;
     const float *x = q4x_run_logits(r->run, &rows);
@@ -69,10 +132,13 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
 static int print(result *r, cmd_ctx *c) {
     if (c->json) {
         json_t *prompt = cmd_ids(r->o->gen.prompt, r->o->gen.n_prompt);
-        json_t *all =
-            json_pack("{s:o, s:O, s:n, s:O}", "prompt_ids", prompt, "ids", r->ids, "text", "forwards", r->forwards);
+        json_t *text = r->text ? json_stringn(r->text_bytes, r->text_len) : json_null();
+        json_t *all = json_pack("{s:o, s:O, s:o, s:O}", "prompt_ids", prompt, "ids", r->ids, "text", text, "forwards",
+                                r->forwards);
         return cmd_print_json(c, all, 9);
     }
+    if (r->text && !is_live(r)) cmd_put_text(stdout, r->text_bytes, r->text_len);
+    if (r->text) putchar('\n');
     size_t n = json_array_size(r->ids);
     for (size_t i = 0; i < n; i++)
         printf("%s%lld", i ? "," : "", (long long)json_integer_value(json_array_get(r->ids, i)));
@@ -94,13 +160,16 @@ static void say_inert(const q4x_run *run, const cmd_ctx *c) {
 static int run(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
-    const cmd_gen *g = &o->gen;
+    cmd_gen *g = &o->gen;
+    TRY(q4x_net_open(g->model, &net, err));
+    TRY(cmd_gen_prompt(g, q4x_net_model(net), err));
+    TRY(text_open(g, q4x_net_model(net), r, err));
     q4x_greedy_opts go = cmd_greedy(g);
     go.all_logits = o->all_rows;
-    TRY(q4x_net_open(g->model, &net, err));
     TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &r->run, err));
     if (o->logits) TRY(q4x_out_open(o->logits, &r->logits, err));
     TRY(q4x_greedy(r->run, &go, step, r, err));
+    TRY(text_done(r, err));
     q4x_log_done(&c->log);
     say_inert(r->run, c);
     if (r->logits) {
@@ -129,8 +198,9 @@ int cmd_run(int argc, char **argv, cmd_ctx *c) {
     static const struct argp argp = {own,
                                      option,
                                      "MODEL",
-                                     "Greedy decode: make ids after a prompt of ids. The highest logit is chosen, the "
-                                     "lowest id on a tie.",
+                                     "Greedy decode: make ids after a prompt. The highest logit is chosen, the lowest "
+                                     "id on a tie. After a prompt of text the text comes first, as it is made, then "
+                                     "the ids on a line of their own.",
                                      child,
                                      0,
                                      0};
@@ -142,6 +212,7 @@ int cmd_run(int argc, char **argv, cmd_ctx *c) {
     if (!code) code = run(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&r, c);
     json_decref(r.ids);
     json_decref(r.forwards);
+    text_close(&r);
     cmd_gen_free(&o.gen);
     return code;
 }

@@ -88,9 +88,12 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
     return q4x_tapset_forward(r->taps, s->ids, s->n_ids, s->forced, s->chosen, err);
 }
 
-/* What only the door knows of a dump's header. */
+/* What only the door knows of a dump's header. A text with a NUL is left out: readers of JSON refuse one. */
 static json_t *header(const options *o, const cmd_ctx *c, int threads) {
-    return json_pack("{s:{s:o, s:n}, s:o}", "prompt", "ids", cmd_ids(o->gen.prompt, o->gen.n_prompt), "text", "free",
+    const cmd_gen *g = &o->gen;
+    int has_text = g->prompt_text && !memchr(g->prompt_text, 0, g->prompt_len);
+    return json_pack("{s:{s:o, s:o}, s:o}", "prompt", "ids", cmd_ids(g->prompt, g->n_prompt), "text",
+                     has_text ? json_stringn(g->prompt_text, g->prompt_len) : json_null(), "free",
                      q4x_build_free(threads, c->argc, c->argv));
 }
 
@@ -113,9 +116,10 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
     q4x_run *run = NULL;
-    const cmd_gen *g = &o->gen;
-    q4x_greedy_opts go = cmd_greedy(g);
+    cmd_gen *g = &o->gen;
     TRY(q4x_net_open(g->model, &net, err));
+    TRY(cmd_gen_prompt(g, q4x_net_model(net), err));
+    q4x_greedy_opts go = cmd_greedy(g);
     TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &run, err));
     json_t *h = header(o, c, q4x_run_threads(run));
     if (!h) {

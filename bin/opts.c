@@ -12,37 +12,6 @@ enum { MAX_IDS = 1 << 24 };
 
 /* ---- lists of ids ---- */
 
-static int read_text(const char *path, char **ret, q4x_err *err) {
-    FILE *f = fopen(path, "r");
-    if (!f) return q4x_fail(err, Q4X_E_IO, "%.160s: cannot open: %s", path, strerror(errno));
-    size_t n = 0, cap = 0;
-    char *text = NULL;
-    for (;;) {
-        if (n + 4096 > cap) {
-            cap = cap * 2 + 8192;
-            char *more = cap > (1u << 28) ? NULL : realloc(text, cap);
-            if (!more) break;
-            text = more;
-        }
-        size_t got = fread(text + n, 1, cap - n - 1, f);
-        n += got;
-        if (!got) {
-            int bad = ferror(f);
-            fclose(f);
-            if (bad) {
-                free(text);
-                return q4x_fail(err, Q4X_E_IO, "%.160s: cannot read: %s", path, strerror(errno));
-            }
-            text[n] = 0;
-            *ret = text;
-            return 0;
-        }
-    }
-    fclose(f);
-    free(text);
-    return q4x_fail(err, Q4X_E_NOMEM, "%.160s: too long for a list of ids", path);
-}
-
 /* Ids with blanks, lines or one comma between them; a comma that no id follows, or none precedes, is a mistake. */
 static int parse_list(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
     int32_t *ids = NULL, n = 0, cap = 0;
@@ -79,7 +48,8 @@ static int parse_list(const char *what, const char *text, int32_t **ret, int32_t
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
     if (text[0] != '@') return parse_list(what, text, ret, ret_n, err);
     char *file = NULL;
-    int rc = read_text(text + 1, &file, err);
+    size_t n;
+    int rc = cmd_read_file(text + 1, &file, &n, err);
     if (rc) return rc;
     rc = parse_list(what, file, ret, ret_n, err);
     free(file);
@@ -110,10 +80,9 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case KEY_IDS:
-        g->prompt_given = 1;
+        g->ids_given = 1;
         ids_option(state, "--ids", arg, &g->prompt, &g->n_prompt);
         return 0;
-    case 'p': argp_error(state, "text prompts need the tokenizer: not in this build; give --ids"); return EINVAL;
     case 'n':
         g->n_given = 1;
         g->n = (int32_t)number(state, "-n", arg, 1, MAX_IDS);
@@ -134,6 +103,7 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
         if (g->model) return ARGP_ERR_UNKNOWN;
         g->model = arg;
         return 0;
+    case ARGP_KEY_INIT: state->child_inputs[0] = &g->text; return 0;
     default: return ARGP_ERR_UNKNOWN;
     }
 }
@@ -141,7 +111,6 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
 static const struct argp_option gen_options[] = {
     {0, 0, 0, 0, "Prompt and length:", 1},
     {"ids", KEY_IDS, "IDS", 0, "the prompt: token ids, 1,2,3 or @FILE", 1},
-    {"prompt", 'p', "TEXT", 0, "the prompt as text (needs the tokenizer: not in this build)", 1},
     {0, 'n', "N", 0, "ids to make (default 8); the end-of-text id does not stop it", 1},
     {"stop", KEY_STOP, "IDS", 0, "stop after one of these ids", 1},
     {"force-ids", KEY_FORCE, "IDS", 0, "feed these ids after the prompt, whatever is chosen (teacher forcing)", 1},
@@ -153,12 +122,15 @@ static const struct argp_option gen_options[] = {
     {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 2},
     {0}};
 
-const struct argp cmd_gen_argp = {gen_options, gen_option, 0, 0, 0, 0, 0};
+static const struct argp_child gen_child[] = {{&cmd_text_argp, 0, 0, 0}, {0}};
+const struct argp cmd_gen_argp = {gen_options, gen_option, 0, 0, gen_child, 0, 0};
 
 void cmd_gen_free(cmd_gen *g) {
     free(g->prompt);
     free(g->force);
     free(g->stop);
+    free(g->prompt_text);
+    q4x_tok_close(g->tok);
 }
 
 /* One ARM text from --spec or --device and the levers, so that the arm records what can be typed again. */
@@ -174,7 +146,10 @@ int cmd_gen_ready(cmd_gen *g, cmd_ctx *c) {
     q4x_err err = {0};
     char spec[sizeof g->arm.spec];
     if (!g->model) return cmd_misuse(c, "which model? Expected a .gguf file or a checkpoint folder");
-    if (!g->prompt_given) return cmd_misuse(c, "which prompt? Give its token ids: --ids 1,2,3");
+    if (!g->ids_given && !cmd_text_given(&g->text))
+        return cmd_misuse(c, "which prompt? Give it as text, -p TEXT, or as token ids, --ids 1,2,3");
+    if (g->ids_given && cmd_text_given(&g->text))
+        return cmd_misuse(c, "two prompts: give --ids, or text with -p or --prompt-file");
     if (g->spec && g->device) return cmd_misuse(c, "--spec names the device already: leave --device out");
     if (spell_arm(g, spec, sizeof spec)) return cmd_misuse(c, "the arm is longer than %zu characters", sizeof spec - 1);
     if (q4x_arm_parse(spec, &g->arm, &err)) return cmd_misuse(c, "%s", err.msg);

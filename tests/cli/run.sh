@@ -5,6 +5,7 @@
 # prints on both streams must equal NAME.out, its exit code NAME.exit (0 when there is none). In .out a line
 #   %glob PATTERN   stands for one line that matches the shell pattern,
 #   %any            for any number of lines.
+# A case that says "# needs: text" is skipped by a build without text prompts.
 # --update rewrites .out and .exit of the cases that fail; read the diff before you commit it.
 update=0
 if test "$1" = --update; then update=1; shift; fi
@@ -16,7 +17,8 @@ case $build in /*) ;; *) build=$root/$build ;; esac
 test -x "$build/q4x" || { echo "cli: there is no $build/q4x: run make"; exit 1; }
 tmp=$(mktemp -d) || exit 2
 trap 'rm -rf "$tmp"' EXIT
-pass=0 fail=0
+pass=0 fail=0 skip=0
+has_text=$("$build/q4x" version --json | grep -c '"text": true')
 
 # matches EXPECTED ACTUAL: line by line, with the two marks
 matches() {
@@ -61,6 +63,11 @@ matches() {
 
 one() { # CASE
     name=$(basename "$1" .sh)
+    if test "$has_text" = 0 && grep -q '^# needs: text$' "$1"; then
+        skip=$((skip + 1))
+        echo "skipped: cli: $name: this build has no text prompts"
+        return
+    fi
     dir=$tmp/$name
     mkdir "$dir"
     ln -s "$root/tests/models" "$dir/models"
@@ -105,5 +112,5 @@ if test $# = 0; then set -- "$here"/*.sh; fi
 for f; do
     case $f in */run.sh) ;; *) one "$f" ;; esac
 done
-echo "cli: $pass passed, $fail failed"
+echo "cli: $pass passed, $fail failed, $skip skipped"
 test $fail = 0

@@ -13,7 +13,12 @@ try run models/demo.gguf --ids 1,,2
 try run models/demo.gguf --ids -1
 try run models/demo.gguf --ids 99999999999
 try run models/demo.gguf --ids @missing
-try run models/demo.gguf -p 'The day after Monday is'
+try run models/demo.gguf --ids 1 -p text
+try run models/demo.gguf -p text --prompt-file file
+try tokenize
+try tokenize models/demo.gguf
+try tokenize models/demo.gguf --ids 1 -p text
+try tokenize models/demo.gguf --ids 1,x
 try run models/demo.gguf --ids 1 -n 0
 try run models/demo.gguf --ids 1 -n 1x
 try run models/demo.gguf --ids 1 --threads 0
@@ -30,7 +35,7 @@ try tap models/demo.gguf --ids 1 --arm a --rows 5-3
 try bisect a b c
 # no value is empty, no list has a hole
 m=models/demo.gguf
-for o in --ids --stop --force-ids --spec --device --lever --as --threads --logits --logits-rows; do try run $m $o ''; done
+for o in --ids --stop --force-ids --spec --device --lever --as --threads --logits --logits-rows --prompt --prompt-file; do try run $m $o ''; done
 try run $m -n ''
 try run $m ''
 for o in --layer --node --mode --rows --arm --output; do try tap $m --ids 1 $o ''; done
