@@ -59,6 +59,7 @@ static const struct {
     D("experts_used", K),
     D("expert_width", F),
     D("shared_expert_width", Fs),
+    D("mlp_width", Fd),
     D("renormalised", renorm),
     D("ngram", n),
     D("ngram_heads", P),

@@ -167,13 +167,22 @@ bis_str bis_id_label(const bis_case *c, int32_t f) {
     return r;
 }
 
+const char *bis_stream(const bis_pair *p) {
+    static const char *const kinds[] = {"s.mlp", "out"};
+    for (int i = 0; i < 2; i++)
+        for (int32_t n = 0; n < p->nn; n++)
+            if (p->a->nodes[n].layer >= 0 && !strcmp(bis_kind(p->a->nodes[n].name), kinds[i])) return kinds[i];
+    return NULL;
+}
+
 int bis_depth(const bis_case *c, int32_t f, double *rel) {
     const bis_pair *p = c->pair;
+    const char *stream = bis_stream(p);
     int any = 0;
     for (int32_t l = 0; l < p->layers; l++) rel[l] = NAN;
-    for (int32_t n = 0; n < p->nn; n++) {
+    for (int32_t n = 0; n < p->nn && stream; n++) {
         const q4x_dump_node *k = &p->a->nodes[n];
-        if (k->layer < 0 || k->is_state || strcmp(bis_kind(k->name), "s.mlp")) continue;
+        if (k->layer < 0 || k->is_state || strcmp(bis_kind(k->name), stream)) continue;
         bis_eq e = p->eq[bis_at(p, f, n)];
         const bis_dist *d = bis_map_cell(&c->map, p, f, n)->dist;
         if (e == BIS_SAME) rel[k->layer] = 0;

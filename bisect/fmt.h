@@ -48,6 +48,8 @@ void bis_sentence(FILE *out, const char *first, const char *text);
 /* Label of id f: "same", "ROOT", "DOWNSTREAM(4)", "coincidental". */
 bis_str bis_id_label(const bis_case *c, int32_t f);
 
+/* Kind of the node that is the residual stream after a layer: "s.mlp", or "out" where a layer has that; NULL: none. */
+const char *bis_stream(const bis_pair *p);
 /* Distances of a forward's residual stream by layer: rel[layers], NaN where unknown. Returns 1 when there are any. */
 int bis_depth(const bis_case *c, int32_t f, double *rel);
 

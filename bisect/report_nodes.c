@@ -137,10 +137,13 @@ void bis_report_depth(const bis_case *c, FILE *o) {
             hi = rel[i] > hi ? rel[i] : hi;
         }
     if (any && p->layers) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "Relative L2 of the residual stream after each layer (`%s`), one line a forward, on a common "
+                 "logarithmic scale; `.` is equal by bits, `?` not known.",
+                 bis_stream(p));
         fprintf(o, "## Growth with depth\n\n");
-        bis_fold(o, "", "",
-                 "Relative L2 of the residual stream after each layer (`s.mlp`), one line a forward, on a common "
-                 "logarithmic scale; `.` is equal by bits, `?` not known.");
+        bis_fold(o, "", "", text);
         fprintf(o, "\n```text\n");
         if (hi > 0) fprintf(o, "scale %s .. %s\n", bis_num(lo).s, bis_num(hi).s);
         for (int32_t f = 0; f < nf; f++) {

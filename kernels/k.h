@@ -69,6 +69,7 @@ typedef struct {
     int32_t nsel;       /* blocks a query may select: budget / ratio */
     int32_t E, K;       /* experts, experts per token */
     int32_t F, Fs;      /* routed, shared expert width */
+    int32_t Fd;         /* width of the dense MLP */
     int32_t renorm;     /* 1: divide the K router weights by their sum */
     int32_t n;          /* n-gram size of the per-layer embedding */
     int32_t P;          /* hash heads: (n-1) * heads_per_ngram */

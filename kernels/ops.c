@@ -40,11 +40,13 @@ int64_t k_scratch_floats(const k_dims *d, int64_t tile, int64_t n_ctx) {
     const int64_t wide = (int64_t)d->W, in = (int64_t)d->P * d->pw, core = (int64_t)d->nv * d->dv,
                   heads = (int64_t)d->H * d->hd;
     int64_t k = wide; /* the longest row a product reads */
+    if (d->D > k) k = d->D;
     if (in > k) k = in;
     if (core > k) k = core;
     if (heads > k) k = heads;
     if (d->F > k) k = d->F;
     if (d->Fs > k) k = d->Fs;
+    if (d->Fd > k) k = d->Fd;
     const int64_t needs[] = {k_tile_scratch_upto(k),
                              d->E + 1 + 2 * tile * d->K + k_tile_scratch_upto(k),
                              3 * (int64_t)d->E,

@@ -7,9 +7,8 @@
 #define Q4X_ARCH_QWEN4_H
 
 #include "kernels/k.h"
-#include "lib/err.h"
-#include "lib/model.h"
-#include "lib/plan.h"
+#include "lib/arch.h"
+#include "lib/arch_mixer.h"
 
 typedef struct {
     const float *norm; /* [W]   1 + w */
@@ -21,15 +20,9 @@ typedef struct {
 typedef struct {
     int is_attn; /* 1: QSA, 0: GDN */
     q4x_hc ahc, mhc;
-    /* GDN */
-    k_weight qkv, z, b, a, out; /* [C,D] [nv dv,D] [nv,D] [nv,D] [D,nv dv] */
-    const float *conv;          /* [C,Kc] */
-    const float *dt_bias;       /* [nv] */
-    const float *neg_exp_A;     /* [nv] -exp(A_log) */
-    const float *gnorm;         /* [dv] raw weight, no 1+ */
-    /* QSA */
-    k_weight q, k, v, o;          /* [2 H hd,D] [G hd,D] [G hd,D] [D,H hd] */
-    const float *qnorm, *knorm;   /* [hd] 1 + w */
+    q4x_gdn gdn;
+    q4x_attn attn;
+    /* the indexer of QSA */
     k_weight iq, ik;              /* [ih id,D] [id,D] */
     const float *iqnorm, *iknorm; /* [id] 1 + w */
     /* MoE */
@@ -47,7 +40,7 @@ typedef struct {
     int64_t *hash; /* n multipliers, P sizes, P offsets */
 } q4x_layer4;
 
-typedef struct {
+struct q4x_qwen4 {
     k_dims d;
     k_weight embed, head; /* [V,D] both; head == embed when tied */
     q4x_hc mixer;
@@ -56,14 +49,6 @@ typedef struct {
     int64_t ctx_max;        /* max_position_embeddings / context_length */
     const q4x_model *model; /* borrowed */
     void *owned;            /* what the pointers above own */
-} q4x_qwen4;
-
-/* Bind and check: hyper-parameters (validity rules of the spec, upper bounds), every tensor's name, type class and
- * exact shape; missing and surplus tensors are errors (MTP and vision tensors are the allow-list). */
-int q4x_qwen4_bind(const q4x_model *m, q4x_qwen4 **ret, q4x_err *err);
-void q4x_qwen4_free(q4x_qwen4 *w); /* NULL is fine */
-
-/* The forward as a plan; borrows the weights of w. */
-int q4x_qwen4_plan(const q4x_qwen4 *w, q4x_plan **ret, q4x_err *err);
+};
 
 #endif

@@ -1,35 +1,36 @@
 /* net.c: a model file with its architecture bound: what a run needs, constant and shared. */
 #include <stdlib.h>
-#include <string.h>
 
-#include "lib/arch_qwen4.h"
+#include "lib/arch.h"
 #include "lib/names.h"
 #include "lib/run.h"
 
+/* The functions of an architecture behind one type. */
+#define ARCH(id, gguf, hf, doc)                                                                                        \
+    static int bind_##id(const q4x_model *m, void **ret_weights, q4x_plan **ret_plan, q4x_err *err) {                  \
+        q4x_##id *w;                                                                                                   \
+        int rc = q4x_##id##_bind(m, &w, err);                                                                          \
+        if (rc) return rc;                                                                                             \
+        rc = q4x_##id##_plan(w, ret_plan, err);                                                                        \
+        if (rc)                                                                                                        \
+            q4x_##id##_free(w);                                                                                        \
+        else                                                                                                           \
+            *ret_weights = w;                                                                                          \
+        return rc;                                                                                                     \
+    }                                                                                                                  \
+    static void free_##id(void *weights) {                                                                             \
+        q4x_##id##_free(weights);                                                                                      \
+    }
+#include "lib/archs.def"
+#undef ARCH
+
 typedef struct {
-    const char *gguf, *hf;
     int (*bind)(const q4x_model *m, void **ret_weights, q4x_plan **ret_plan, q4x_err *err);
     void (*free)(void *weights);
 } arch_row;
 
-static int bind_qwen4(const q4x_model *m, void **ret_weights, q4x_plan **ret_plan, q4x_err *err) {
-    q4x_qwen4 *w;
-    int rc = q4x_qwen4_bind(m, &w, err);
-    if (rc) return rc;
-    rc = q4x_qwen4_plan(w, ret_plan, err);
-    if (rc)
-        q4x_qwen4_free(w);
-    else
-        *ret_weights = w;
-    return rc;
-}
-
-static void free_qwen4(void *weights) {
-    q4x_qwen4_free(weights);
-}
-
-static const arch_row ARCHS[] = {
-#define ARCH(id, gguf, hf, doc) {gguf, hf, bind_##id, free_##id},
+static const arch_row ARCHS[Q4X_ARCH_COUNT] = {
+#define ARCH(id, gguf, hf, doc) {bind_##id, free_##id},
 #include "lib/archs.def"
 #undef ARCH
 };
@@ -43,8 +44,9 @@ struct q4x_net {
 
 static const arch_row *find_arch(const q4x_model *m) {
     const char *name = q4x_model_arch(m);
-    for (size_t i = 0; i < sizeof ARCHS / sizeof *ARCHS; i++)
-        if (q4x_word_in(q4x_model_container(m) == Q4X_GGUF ? ARCHS[i].gguf : ARCHS[i].hf, name)) return &ARCHS[i];
+    for (size_t i = 0; i < Q4X_ARCH_COUNT; i++)
+        if (q4x_word_in(q4x_model_container(m) == Q4X_GGUF ? q4x_archs[i].gguf : q4x_archs[i].hf, name))
+            return &ARCHS[i];
     return NULL;
 }
 
@@ -58,17 +60,23 @@ static void advise(const q4x_net *n) {
     }
 }
 
+static int unknown_arch(const q4x_net *n, const char *path, q4x_err *err) {
+    static const char names[] =
+#define ARCH(id, gguf, hf, doc) ", " gguf
+#include "lib/archs.def"
+#undef ARCH
+        ;
+    return q4x_fail(err, Q4X_E_UNSUPPORTED, "%s: architecture '%s' is not one that this build runs (%s)", path,
+                    q4x_model_arch(n->model), names + 2);
+}
+
 int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
     int rc = 0;
     q4x_net *n = calloc(1, sizeof *n);
     if (!n) return q4x_fail(err, Q4X_E_NOMEM, "%s: out of memory", path);
     TRY(q4x_model_open(path, &n->model, err));
     n->arch = find_arch(n->model);
-    if (!n->arch) {
-        rc = q4x_fail(err, Q4X_E_UNSUPPORTED, "%s: architecture '%s' is not one that this build runs (qwen4exp)", path,
-                      q4x_model_arch(n->model));
-        goto done;
-    }
+    if (!n->arch) TRY(unknown_arch(n, path, err));
     TRY(n->arch->bind(n->model, &n->weights, &n->plan, err));
     advise(n);
     *ret = n;

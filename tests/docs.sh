@@ -96,7 +96,8 @@ while IFS= read -r v; do
     if grep -qF "$v" README.md; then good; else bad "README.md: no row of verdicts begins $v"; fi
 done <"$tmp/verdicts"
 # taps: names without "Lxx."; the README's table is between the marks
-q4x info --nodes tests/models/demo.gguf | sed 's/ .*//; s/^L[0-9]*\.//' | sort -u >"$tmp/taps"
+for m in tests/models/demo.gguf tests/golden/dense-a; do q4x info --nodes $m; done |
+    sed 's/ .*//; s/^L[0-9]*\.//' | sort -u >"$tmp/taps"
 sed -n '/^<!-- taps -->/,/^<!-- end -->/p' README.md | grep -o '`[a-z][a-z.]*`' | tr -d '\140' | sort -u >"$tmp/listed"
 if test -s "$tmp/taps" && why=$(diff "$tmp/taps" "$tmp/listed"); then good; else bad "README.md: taps (< in the program, > in the README): $why"; fi
 for p in $(grep -o '`\(bin\|lib\|kernels\|bisect\|tests\|evidence\|\.ci\)/[A-Za-z0-9_./*-]*`' README.md | tr -d '\140' | sort -u); do

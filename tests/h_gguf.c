@@ -118,6 +118,26 @@ void h_gguf_arr_str(h_gguf *g, const char *key, const char *const *v, size_t n) 
     for (size_t i = 0; i < n; i++) h_str(&g->kv, v[i]);
 }
 
+uint8_t *h_gguf_key(h_gguf *g, const char *key) {
+    h_buf b = {0};
+    h_str(&b, key);
+    uint8_t *p = memmem(g->kv.p, g->kv.n, b.p, b.n);
+    size_t n = b.n;
+    h_buf_free(&b);
+    must(p != NULL, key);
+    return p + n;
+}
+
+void h_gguf_forget(h_gguf *g, const char *key) {
+    h_gguf_key(g, key)[-1] = '~';
+}
+void h_gguf_set_u32(h_gguf *g, const char *key, uint32_t v) {
+    memcpy(h_gguf_key(g, key) + 4, &v, sizeof v);
+}
+void h_gguf_set_f32(h_gguf *g, const char *key, float v) {
+    memcpy(h_gguf_key(g, key) + 4, &v, sizeof v);
+}
+
 /* Block elements and bytes, by GGUF id. */
 static const uint32_t blocks[][2] = {
 #define QUANT(id, name, elems, bytes, stored) [id] = {elems, bytes},

@@ -56,6 +56,13 @@ void h_gguf_arr(h_gguf *g, const char *key, uint32_t etype, uint64_t count, cons
 void h_gguf_arr_i32(h_gguf *g, const char *key, const int32_t *v, size_t n);
 void h_gguf_arr_str(h_gguf *g, const char *key, const char *const *v, size_t n);
 
+/* Change keys that are there (h_gguf_key: where the type begins; aborts when there is no such key). forget: the key
+ * gets another name. */
+uint8_t *h_gguf_key(h_gguf *g, const char *key);
+void h_gguf_forget(h_gguf *g, const char *key);
+void h_gguf_set_u32(h_gguf *g, const char *key, uint32_t v);
+void h_gguf_set_f32(h_gguf *g, const char *key, float v);
+
 /* Tensors. tensor: right in every field; data NULL: bytes counting up. */
 void h_gguf_tensor(h_gguf *g, const char *name, int32_t type, uint32_t ndim, const uint64_t *ne, const void *data);
 void h_gguf_tensor1(h_gguf *g, const char *name, int32_t type, uint64_t ne0);

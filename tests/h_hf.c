@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/round.h"
 #include "lib/safetensors.h"
 #include "tests/h_golden.h"
 
@@ -72,6 +73,19 @@ void h_hf_drop(h_hf *h, const char *name) {
     size_t after = (size_t)(h->t + h->n - t - 1);
     memmove(t, t + 1, after * sizeof *t);
     h->n--;
+}
+
+void h_hf_widen(h_hf *h, const char *name) {
+    h_hf_tensor *t = h_hf_get(h, name);
+    size_t n = t->bytes / 2;
+    float *f = calloc(n + 1, sizeof *f);
+    assert_non_null(f);
+    assert_string_equal(t->dtype, "BF16");
+    for (size_t i = 0; i < n; i++) f[i] = k_f32_from_bf16(((const uint16_t *)t->data)[i]);
+    free(t->data);
+    t->data = f;
+    t->bytes = n * sizeof *f;
+    snprintf(t->dtype, sizeof t->dtype, "F32");
 }
 
 void h_hf_set(json_t *config, const char *key, const char *json) {

@@ -28,6 +28,8 @@ h_hf_tensor *h_hf_get(h_hf *h, const char *name); /* fails when there is none */
 /* Add a tensor; data NULL: zeros. */
 h_hf_tensor *h_hf_add(h_hf *h, const char *name, const char *dtype, int ndim, const int64_t *shape, const void *data);
 void h_hf_drop(h_hf *h, const char *name);
+/* A BF16 tensor becomes the same numbers in F32. */
+void h_hf_widen(h_hf *h, const char *name);
 /* Set a key of the configuration from JSON text; "a.b" goes into an object; NULL removes. */
 void h_hf_set(json_t *config, const char *key, const char *json);
 

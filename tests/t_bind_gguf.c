@@ -54,33 +54,20 @@ static void tensors(const char *without) {
     }
 }
 
-/* Where a key's type begins; fails when there is no such key. */
-static uint8_t *key_at(const char *key) {
-    size_t n = strlen(key);
-    h_buf b = {0};
-    h_str(&b, key);
-    uint8_t *p = memmem(out.kv.p, out.kv.n, b.p, b.n);
-    h_buf_free(&b);
-    if (!p) fail_msg("no key %s", key);
-    return p + 8 + n;
-}
-
-/* A key vanishes: its last letter changes. */
+/* On the file that is being made. */
 static void forget(const char *key) {
-    key_at(key)[-1] = '~';
+    h_gguf_forget(&out, key);
 }
-
 static void set_u32(const char *key, uint32_t v) {
-    memcpy(key_at(key) + 4, &v, 4);
+    h_gguf_set_u32(&out, key, v);
 }
-
 static void set_f32(const char *key, float v) {
-    memcpy(key_at(key) + 4, &v, 4);
+    h_gguf_set_f32(&out, key, v);
 }
 
 /* Element i of an array whose elements are `size` bytes. */
 static void set_elem(const char *key, size_t i, const void *v, size_t size) {
-    memcpy(key_at(key) + 4 + 12 + i * size, v, size);
+    memcpy(h_gguf_key(&out, key) + 4 + 12 + i * size, v, size);
 }
 
 static int bind(q4x_model **m, q4x_qwen4 **w, q4x_err *err) {

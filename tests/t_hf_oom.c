@@ -11,8 +11,7 @@
 #include <cmocka.h>
 
 #include "tests/h_bind.h"
-#include "tests/h_gguf.h"
-#include "tests/h_hf.h"
+#include "tests/h_dense.h"
 #include "tests/h_oom.h"
 
 static char *dir;
@@ -26,13 +25,16 @@ static int open_pair(q4x_err *err) {
 
 static q4x_model *bound_model;
 
-static int bind(q4x_err *err) {
-    q4x_qwen4 *w = NULL;
-    int rc = q4x_qwen4_bind(bound_model, &w, err);
-    if (rc && w) return 1; /* must be untouched */
-    q4x_qwen4_free(w);
-    return rc;
-}
+#define BIND(id)                                                                                                       \
+    static int bind_##id(q4x_err *err) {                                                                               \
+        q4x_##id *w = NULL;                                                                                            \
+        int rc = q4x_##id##_bind(bound_model, &w, err);                                                                \
+        if (rc && w) return 1; /* must be untouched */                                                                 \
+        q4x_##id##_free(w);                                                                                            \
+        return rc;                                                                                                     \
+    }
+BIND(qwen4)
+BIND(qwen35)
 
 /* Until it succeeds. jansson calls some failed allocations bad syntax, and a buffer that could not grow just once loses
  * a character: so with JSON in it only the lasting failure is tried, and any error will do. */
@@ -79,13 +81,27 @@ static void container(void **state) {
 static void binding(void **state) {
     (void)state;
     if (!H_OWN_MALLOC) skip();
-    static const char *const paths[] = {"tests/golden/micro-a", "tests/models/micro-a-bf16.gguf"};
-    for (int i = 0; i < 2; i++) {
+    char gguf[512];
+    dir = h_tmp();
+    snprintf(gguf, sizeof gguf, "%s/dense.gguf", dir);
+    h_hf *h = h_hf_load("tests/golden/dense-a");
+    h_dense_write(h, gguf);
+    h_hf_free(h);
+    const struct {
+        const char *path;
+        int (*bind)(q4x_err *err);
+        int least;
+    } cases[] = {{"tests/golden/micro-a", bind_qwen4, 40},
+                 {"tests/models/micro-a-bf16.gguf", bind_qwen4, 40},
+                 {"tests/golden/dense-a", bind_qwen35, 25},
+                 {gguf, bind_qwen35, 25}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         q4x_err err = {0};
-        if (q4x_model_open(paths[i], &bound_model, &err)) fail_msg("%s", err.msg);
-        sweep(bind, 0, 40);
+        if (q4x_model_open(cases[i].path, &bound_model, &err)) fail_msg("%s", err.msg);
+        sweep(cases[i].bind, 0, cases[i].least);
         q4x_model_close(bound_model);
     }
+    h_tmp_remove(dir);
 }
 
 int main(void) {

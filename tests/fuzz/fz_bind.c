@@ -1,69 +1,66 @@
-/* fz_bind.c: any bytes as the keys of a GGUF file, bound with the tensors of tests/models/micro-a-bf16.gguf when the
- * input brings none. Either a named error, or weights that are all there.
+/* fz_bind.c: any bytes as the keys of a GGUF file of either architecture, bound with the tensors of
+ * tests/models/micro-a-bf16.gguf or of tests/golden/dense-a when the input brings none. Either a named error, or
+ * weights that are all there and make a plan.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "lib/arch_qwen4_int.h"
 #include "lib/gguf.h"
+#include "lib/model_int.h"
+#include "tests/h_dense.h"
 #include "tests/h_holds.h"
+#include "tests/h_touch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static unsigned touch(const void *p, size_t n) {
-    unsigned s = 0;
-    HOLDS(p);
-    for (size_t i = 0; i < n; i++) s += ((const unsigned char *)p)[i];
-    return s;
+/* The dense model as GGUF, with a prediction block or without; NULL when it is not there. */
+static q4x_model *dense(int next) {
+    q4x_model *m = NULL;
+    h_gguf g;
+    if (access("tests/golden/dense-a/model.safetensors", R_OK)) return NULL;
+    h_hf *h = h_hf_load("tests/golden/dense-a");
+    h_gguf_init(&g);
+    h_dense_keys(&g, h->config);
+    h_dense_tensors(&g, h);
+    if (next) h_dense_next(&g, h, 4, 3);
+    h_buf b = h_gguf_bytes(&g); /* the model borrows it, for as long as the process lives */
+    HOLDS(!q4x_gguf_parse_mem(b.p, b.n, "dense.gguf", &m, NULL));
+    h_gguf_free(&g);
+    h_hf_free(h);
+    return m;
 }
 
-static unsigned touch_weight(const k_weight *w) {
-    HOLDS(w->rows > 0 && w->cols > 0);
-    return touch(w->data, (size_t)w->rows * w->row_bytes);
-}
+enum { MICRO, DENSE, DENSE_NEXT, NDONORS };
 
-static unsigned walk_layer(const q4x_layer4 *l, const k_dims *d) {
-    unsigned sum = touch_weight(&l->ahc.down) + touch_weight(&l->mhc.inject) + touch(l->mhc.norm, (size_t)d->W * 4);
-    if (l->is_attn)
-        sum += touch_weight(&l->q) + touch(l->qnorm, (size_t)d->hd * 4);
-    else
-        sum += touch_weight(&l->out) + touch(l->conv, (size_t)d->C * (size_t)d->Kc * 4);
-    if (l->is_attn && d->ih) sum += touch_weight(&l->iq) + touch(l->iknorm, (size_t)d->id * 4);
-    for (int32_t e = 0; e < d->E; e++) sum += touch_weight(&l->gate[e]) + touch_weight(&l->down[e]);
-    if (!l->has_ple) return sum;
-    for (int32_t h = 0; h < d->P; h++) HOLDS(l->hash[d->n + h] + l->hash[d->n + d->P + h] <= l->table[0].rows);
-    return sum + touch_weight(&l->table[0]) + touch(l->hash, (size_t)(d->n + 2 * d->P) * 8);
-}
-
-static void check_err(int rc, const q4x_err *e) {
-    HOLDS(rc < 0 && e->code == rc && strlen(e->msg) > 16);
+static const q4x_model *donor(const q4x_model *m) {
+    static q4x_model *all[NDONORS];
+    static int tried;
+    int64_t v;
+    if (!tried++) {
+        q4x_model_open("tests/models/micro-a-bf16.gguf", &all[MICRO], NULL);
+        all[DENSE] = dense(0);
+        all[DENSE_NEXT] = dense(1);
+    }
+    if (strcmp(q4x_model_arch(m), "qwen35")) return all[MICRO];
+    return q4x_kv_i64(m, "qwen35.nextn_predict_layers", &v, NULL) ? all[DENSE] : all[DENSE_NEXT];
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static q4x_model *donor;
-    static int tried;
     q4x_model *m = NULL;
-    q4x_qwen4 *w = NULL;
     q4x_err e = {0};
-    if (!tried++) q4x_model_open("tests/models/micro-a-bf16.gguf", &donor, NULL);
     int rc = q4x_gguf_parse_mem(data, size, "in.gguf", &m, &e);
     if (rc) {
-        check_err(rc, &e);
+        h_named_error(rc, &e);
         return 0;
     }
-    int bare = donor && m->ntensors == 0;
-    for (int64_t i = 0; bare && i < donor->ntensors; i++) HOLDS(!q4x_model_add(m, &donor->tensor[i], NULL));
-    rc = q4x_qwen4_bind(m, &w, &e);
-    if (rc)
-        check_err(rc, &e);
-    else {
-        unsigned sum = touch_weight(&w->embed) + touch_weight(&w->head) + touch(w->mixer.norm, (size_t)w->d.W * 4);
-        for (int32_t i = 0; i < w->d.L; i++) sum += walk_layer(&w->layer[i], &w->d);
-        if (sum == 0x5a5a5a5au) fputc(' ', stderr); /* so that nothing is optimised away */
-    }
-    HOLDS(!rc == !!w);
-    q4x_qwen4_free(w);
+    const q4x_model *d = m->ntensors ? NULL : donor(m);
+    for (int64_t i = 0; d && i < d->ntensors; i++) HOLDS(!q4x_model_add(m, &d->tensor[i], NULL));
+    if (strcmp(q4x_model_arch(m), "qwen35"))
+        h_take_qwen4(m);
+    else
+        h_take_qwen35(m);
     q4x_model_close(m);
     return 0;
 }

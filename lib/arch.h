@@ -1,0 +1,40 @@
+/* arch.h: the architectures of archs.def. Each has its weights, a q4x_ID that lib/arch_ID.h lays open, and three
+ * functions, which are declared here for all of them.
+ */
+#ifndef Q4X_ARCH_H
+#define Q4X_ARCH_H
+
+#include "lib/err.h"
+#include "lib/model.h"
+#include "lib/plan.h"
+
+/* q4x_ID_bind: hyper-parameters (validity rules of the spec, upper bounds), then every tensor's name, type class and
+ *   exact shape; missing and surplus tensors are errors, but for what is stored behind the text trunk (vision, the
+ *   prediction head). *ret borrows the model; on failure it is untouched and err names file, field, expected, found.
+ * q4x_ID_plan: the forward as a plan; borrows the weights of w.
+ * q4x_ID_free: NULL is fine. */
+#define ARCH(id, gguf, hf, doc)                                                                                        \
+    typedef struct q4x_##id q4x_##id;                                                                                  \
+    int q4x_##id##_bind(const q4x_model *m, q4x_##id **ret, q4x_err *err);                                             \
+    int q4x_##id##_plan(const q4x_##id *w, q4x_plan **ret, q4x_err *err);                                              \
+    void q4x_##id##_free(q4x_##id *w);
+#include "lib/archs.def"
+#undef ARCH
+
+typedef enum {
+#define ARCH(id, gguf, hf, doc) Q4X_ARCH_##id,
+#include "lib/archs.def"
+#undef ARCH
+    Q4X_ARCH_COUNT
+} q4x_arch_id;
+
+/* Names as the files have them: general.architecture; config.json's model_type, blank-separated. */
+typedef struct {
+    const char *gguf, *hf;
+} q4x_arch_names;
+extern const q4x_arch_names q4x_archs[Q4X_ARCH_COUNT];
+
+/* 0 when the file says that it is of this architecture; else Q4X_E_UNSUPPORTED, with what it says instead. */
+int q4x_arch_expect(const q4x_model *m, q4x_arch_id id, q4x_err *err);
+
+#endif

@@ -1,0 +1,100 @@
+/* arch_cfg.h: hyper-parameters as read from config.json or GGUF keys, and what all architectures do with them. For
+ * lib/arch_*.c; nobody else includes it, tests aside.
+ *
+ * A reader fills what its container carries and checks types and ranges; q4x_cfg_check then holds values against each
+ * other. An architecture has a q4x_cfg inside its own, and reads what it has beyond. Names of keys in messages are the
+ * file's. Errors: Q4X_E_FORMAT, in one line with file, key, expected and found.
+ */
+#ifndef Q4X_ARCH_CFG_H
+#define Q4X_ARCH_CFG_H
+
+#include "kernels/k.h"
+#include "lib/arch.h"
+
+/* Upper bounds: far above any known model, low enough that no product of two dimensions leaves int32. */
+enum {
+    Q4X_MAXL = 512,
+    Q4X_MAXPOS = 1 << 24, /* positions stay exact in f32 */
+    Q4X_MAXV = 1 << 24,
+    Q4X_MAXKEYS = 40,
+};
+
+/* An integer hyper-parameter: lib/arch_keys.def says what stands where. def -1: config.json must have it. */
+typedef struct {
+    const char *hf, *gguf;
+    int64_t lo, hi, def;
+} q4x_key;
+
+/* Every list of keys begins with these. */
+enum {
+#define KEY(id, hf, gguf, lo, hi) Q4X_KEY_##id,
+#include "lib/arch_keys.def"
+#undef KEY
+    Q4X_KEY_COMMON
+};
+
+/* Where architectures read the same file differently. */
+typedef struct {
+    q4x_arch_id id;
+    const q4x_key *key;     /* at most Q4X_MAXKEYS */
+    const char *attn_types; /* layer_types that mean attention, blank-separated */
+    double rotary;          /* partial_rotary_factor when config.json has none */
+    int gate_silu;          /* output gate of the delta net, which GGUF does not store */
+} q4x_traits;
+
+typedef struct {
+    const q4x_traits *t;
+    q4x_container container;
+    char where[200];        /* file, for messages */
+    int64_t v[Q4X_MAXKEYS]; /* by place in t->key */
+    double theta, eps;
+    int64_t rot; /* rotated dimensions */
+    int is_attn[Q4X_MAXL];
+    int gate_silu, tied;
+    int64_t nmtp; /* GGUF: blocks behind the trunk; L does not count them */
+} q4x_cfg;
+
+/* The name that this container gives a hyper-parameter, for messages. */
+const char *q4x_key_name(const q4x_cfg *c, int id);
+int q4x_cfg_in_range(const q4x_cfg *c, const char *key, int64_t v, int64_t lo, int64_t hi, q4x_err *err);
+/* Value a must be a multiple of value b. */
+int q4x_cfg_divides(const q4x_cfg *c, int a, int b, q4x_err *err);
+/* Heads and rotation fit each other; fills the common fields of *ret and clears the others. */
+int q4x_cfg_check(const q4x_cfg *c, k_dims *ret, q4x_err *err);
+
+/* ---- config.json. text: its text part, root: all of it (may be the same); a key that is null counts as absent ---- */
+
+/* Everything common; c holds t, the container and where already. */
+int q4x_cfg_hf(q4x_cfg *c, const json_t *root, const json_t *text, q4x_err *err);
+/* NULL when absent or null. */
+const json_t *q4x_cfg_get(const json_t *obj, const char *key);
+/* Says that the key should hold `what`. */
+int q4x_cfg_wants(const q4x_cfg *c, const char *key, const char *what, const json_t *j, q4x_err *err);
+int q4x_cfg_integer(const q4x_cfg *c, const char *key, const json_t *j, int64_t lo, int64_t hi, int64_t *ret,
+                    q4x_err *err);
+/* The hyper-parameter with this place in the list. */
+int q4x_cfg_key(q4x_cfg *c, const json_t *text, int id, q4x_err *err);
+int q4x_cfg_bool(const q4x_cfg *c, const json_t *obj, const char *key, int def, int *ret, q4x_err *err);
+
+/* ---- GGUF; keys are named without the architecture's prefix ---- */
+
+/* Everything common but the kinds of layers; c holds t, the container and where already. */
+int q4x_cfg_gguf(q4x_cfg *c, const q4x_model *m, q4x_err *err);
+/* Kinds of layers from the interval, 4 when the file has none. */
+int q4x_cfg_interval(q4x_cfg *c, const q4x_model *m, q4x_err *err);
+/* Kinds of layers from attention.recurrent_layers when it is there; known: the key that has said them before and must
+ * agree, or NULL. */
+int q4x_cfg_recurrent(q4x_cfg *c, const q4x_model *m, const char *known, q4x_err *err);
+int q4x_cfg_absent(const q4x_cfg *c, const char *key, q4x_err *err);
+/* 1 when the key is absent, *ret untouched. */
+int q4x_cfg_optional(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t lo, int64_t hi, int64_t *ret,
+                     q4x_err *err);
+int q4x_cfg_need(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t lo, int64_t hi, int64_t *ret,
+                 q4x_err *err);
+/* Hyper-parameters from .. to of the list that are one key each. */
+int q4x_cfg_keys(q4x_cfg *c, const q4x_model *m, int from, int to, q4x_err *err);
+/* An array of at least n integers; 1 when absent. Freed by the caller. */
+int q4x_cfg_list(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t n, int64_t **ret, int64_t *ret_n,
+                 q4x_err *err);
+
+#endif
