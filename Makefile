@@ -128,9 +128,7 @@ $B/tests/libhelp.a: $(HELP)
 # tests/t_x.c is one program
 $B/tests/%: $B/tests/%.o $(HELPLIB) $(LIBOBJ)
 	$(if $Q,@echo '  LINK  $@')
-	$Q$(CC) $(OPT) -o $@ $^ -lcmocka -lmpfr -lgmp $(TESTLIBS) $(LDOMP) $(LDLIBS)
-# sha256, for who made a recorded run
-$B/tests/t_moe_block $B/tests/t_moe_file: TESTLIBS := -lcrypto
+	$Q$(CC) $(OPT) -o $@ $^ -lcmocka -lmpfr -lgmp $(LDOMP) $(LDLIBS)
 # tests/fuzz/fz_x.c holds LLVMFuzzerTestOneInput; driver.c replays files where there is no fuzzer
 $B/tests/fuzz/fz_%: $B/tests/fuzz/fz_%.o $(if $(filter fuzz,$V),,$B/tests/fuzz/driver.o) $(HELPLIB) $(LIBOBJ)
 	$(if $Q,@echo '  LINK  $@')

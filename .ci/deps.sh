@@ -15,7 +15,6 @@ libpcre2-dev    text  h:pcre2.h     text prompts: the pattern that cuts a text b
 libutf8proc-dev text  h:utf8proc.h  text prompts: Unicode normalisation
 libcmocka-dev   test  h:cmocka.h    the unit tests' framework
 libmpfr-dev     test  h:mpfr.h      correctly rounded references for exp, log, sin and cos
-libssl-dev      test  h:openssl/sha.h sha256: who made a recorded run
 g++             test  c:g++         kernel headers must compile as C++17 too
 clang           fuzz  c:clang       libFuzzer, and a second opinion on warnings
 libclang-rt-14-dev fuzz l:libclang_rt.fuzzer-x86_64.a the fuzzer's runtime

@@ -27,7 +27,7 @@ if test "$text" = 1; then
     lib utf8proc utf8proc.h libutf8proc-dev "text prompts: NFC"
 else no "text prompts" "none: TEXT=0, or no libpcre2-dev or libutf8proc-dev (make deps)"; fi
 echo "tests"
-for t in "cmocka cmocka.h libcmocka-dev" "mpfr mpfr.h libmpfr-dev" "crypto openssl/sha.h libssl-dev"; do
+for t in "cmocka cmocka.h libcmocka-dev" "mpfr mpfr.h libmpfr-dev"; do
     # shellcheck disable=SC2086 # three words
     set -- $t
     is "$1" "for make check" "$(has "$2")" "missing ($3): make deps"

@@ -2,7 +2,6 @@
 
 #include <jansson.h>
 #include <math.h>
-#include <openssl/sha.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,14 +9,15 @@
 #include "kernels/round.h"
 #include "lib/io.h"
 #include "lib/json_in.h"
+#include "lib/sha256.h"
 
 static const q4x_json_limits LIMITS = {.bytes = 1 << 16, .depth = 8, .containers = 64, .commas = 512};
 
 void h_sha256(const void *data, size_t n, char hex[65]) {
-    unsigned char digest[SHA256_DIGEST_LENGTH];
-    SHA256(data, n, digest);
-    q4x_hex(digest, sizeof digest, hex);
-    hex[64] = 0;
+    q4x_sha256 s;
+    q4x_sha256_begin(&s);
+    q4x_sha256_add(&s, data, n);
+    q4x_sha256_end(&s, hex);
 }
 
 /* ---- the formula ---- */
