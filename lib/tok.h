@@ -27,7 +27,7 @@ typedef enum {
     Q4X_TOK_UNKNOWN = 2,
     Q4X_TOK_CONTROL = 3,
     Q4X_TOK_USER = 4,
-    Q4X_TOK_UNUSED = 5,
+    Q4X_TOK_UNUSED = 5, /* fills rows of the model that no text leads to */
     Q4X_TOK_BYTE = 6
 } q4x_tok_type;
 
@@ -60,7 +60,8 @@ enum { Q4X_TOK_PLAIN = 1 }; /* flag: control tokens that the text spells are tex
 int q4x_tok_encode(const q4x_tok *t, const void *text, size_t n, int flags, int32_t **ret, int32_t *ret_n,
                    q4x_err *err);
 
-/* What an id stands for: borrowed bytes; none for an id without a token. id < 0 or >= ids is an error. */
+/* What an id stands for: borrowed bytes; none for an id without a token, or with an unused one. id < 0 or >= ids is an
+ * error. */
 int q4x_tok_bytes(const q4x_tok *t, int32_t id, const uint8_t **ret, size_t *ret_n, q4x_err *err);
 q4x_tok_type q4x_tok_type_of(const q4x_tok *t, int32_t id); /* NONE too for ids out of range */
 const char *q4x_tok_type_name(q4x_tok_type type);           /* "normal" */

@@ -177,10 +177,10 @@ static int unspell(const q4x_tok_entry *e, uint8_t *out) {
 }
 
 /* Tokens of the vocabulary are spelled in the alphabet of bytes. One that is not, as every added token, stands for
- * its own spelling. */
+ * its own spelling; fillers stand for nothing, as engines have it. */
 static int set_bytes(q4x_tok *t, int32_t id, q4x_err *err) {
     q4x_tok_entry *e = &t->tok[id];
-    if (!e->text) return 0;
+    if (!e->text || e->type == Q4X_TOK_UNUSED) return 0;
     e->bytes = (const uint8_t *)e->text;
     e->nbytes = e->len;
     if (e->type == Q4X_TOK_BYTE) return byte_token(t, id, err);

@@ -240,6 +240,12 @@ static void test_overlap(void **state) {
     assert_string_equal(IDS(t, "<u>"), "258");
     assert_string_equal(IDS(t, "[PAD]"), "91,80,65,68,93"); /* unused ones always */
     assert_int_equal(q4x_tok_about(t)->added, 3);
+    const uint8_t *p = NULL;
+    size_t n = 1;
+    assert_int_equal(q4x_tok_bytes(t, 259, &p, &n, NULL), 0); /* nor do they say anything */
+    assert_true(p && n == 0);
+    assert_int_equal(q4x_tok_bytes(t, 257, &p, &n, NULL), 0);
+    assert_true(n == 4 && !memcmp(p, "cdef", 4));
     q4x_tok_close(t);
     h_tok_model_close(&f);
 
