@@ -1,4 +1,5 @@
 /* cmd_convert.c: a checkpoint to a GGUF file. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ static int parse_threads(const char *arg) {
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case 't': o->type = arg; return 0;
     case KEY_NAME: o->name = arg; return 0;
@@ -101,5 +103,6 @@ int cmd_convert(int argc, char **argv, cmd_ctx *c) {
     q4x_convert_done done;
     int rc = convert(&o, &how, &done, &err);
     free(name);
+    if (!rc) cmd_written(o.to);
     return rc ? cmd_fail(c, &err) : print(&o, q4x_file_types[type].name, &done, c);
 }

@@ -103,11 +103,30 @@ int q4x_bind_view(q4x_bind *b, const q4x_tensor *t, int64_t rows, int64_t cols, 
     return 0;
 }
 
+static int give(const q4x_bind *b, const char *name, int ndim, const int64_t *ne, const k_weight *w, int64_t nw,
+                const float *v, q4x_err *err) {
+    return b->taker->take(b->taker->ctx, &(q4x_given){name, ndim, ne, w, nw, v}, err);
+}
+
+int q4x_bind_give(q4x_bind *b, const char *name, const k_weight *w, int64_t n, q4x_err *err) {
+    const int64_t ne[] = {w->cols, n * w->rows};
+    return give(b, name, 2, ne, w, n, NULL, err);
+}
+
 int q4x_bind_mat(q4x_bind *b, const char *name, int64_t rows, int64_t cols, k_weight *ret, q4x_err *err) {
     const int64_t ne[] = {cols, rows};
     const q4x_tensor *t;
+    if (b->taker) return q4x_bind_give(b, name, ret, 1, err);
     int rc = q4x_bind_find(b, name, 2, ne, &t, err);
     return rc || !t ? rc : q4x_bind_view(b, t, rows, cols, ret, err);
+}
+
+int q4x_bind_row(q4x_bind *b, const char *name, int64_t cols, k_weight *ret, q4x_err *err) {
+    const int64_t ne[] = {cols, 1};
+    if (b->taker) return give(b, name, 1, ne, ret, 1, NULL, err);
+    const q4x_tensor *t = q4x_model_find(b->m, name);
+    int rc = q4x_bind_find(b, name, t && t->ndim == 2 ? 2 : 1, ne, &t, err);
+    return rc || !t ? rc : q4x_bind_view(b, t, 1, cols, ret, err);
 }
 
 k_weight q4x_rows(k_weight w, int64_t first, int64_t n) {
@@ -120,6 +139,7 @@ int q4x_bind_stack(q4x_bind *b, const char *name, int64_t n, int64_t rows, int64
     const int64_t ne[] = {cols, rows, n};
     const q4x_tensor *t;
     k_weight all;
+    if (b->taker) return give(b, name, 3, ne, *ret, n, NULL, err);
     *ret = NULL;
     int rc = q4x_bind_find(b, name, 3, ne, &t, err);
     if (rc || !t) return rc;
@@ -199,8 +219,7 @@ int q4x_bind_freq(q4x_bind *b, float **ret, q4x_err *err) {
 /* Parts that are not run. */
 static int is_allowed(const q4x_bind *b, const char *name, int64_t skip_from, int64_t skip_to) {
     if (b->cfg->container == Q4X_HF)
-        return !strncmp(name, "model.visual.", 13) || !strncmp(name, "visual.", 7) || !strncmp(name, "mtp.", 4) ||
-               (b->cfg->tied && !strcmp(name, "lm_head.weight"));
+        return q4x_model_foreign(name) || (b->cfg->tied && !strcmp(name, "lm_head.weight"));
     if (strncmp(name, "blk.", 4) || name[4] < '0' || name[4] > '9') return 0;
     long n = strtol(name + 4, NULL, 10);
     return n >= skip_from && n < skip_to;
@@ -260,6 +279,7 @@ int q4x_scope_mat(q4x_scope *s, const char *suffix, int64_t rows, int64_t cols, 
 static int vec(q4x_scope *s, const char *suffix, int ndim, const int64_t *ne, float add, const float **ret,
                q4x_err *err) {
     float *v;
+    if (s->b->taker) return give(s->b, q4x_scope_name(s, suffix), ndim, ne, NULL, 0, *ret, err);
     int rc = q4x_bind_vec(s->b, q4x_scope_name(s, suffix), ndim, ne, add, &v, err);
     if (!rc) *ret = v;
     return rc;

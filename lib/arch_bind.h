@@ -10,6 +10,7 @@
 
 #include "kernels/k.h"
 #include "lib/arch_cfg.h"
+#include "lib/arch_give.h"
 #include "lib/arch_mixer.h"
 #include "lib/names.h"
 
@@ -19,7 +20,8 @@ typedef struct {
     void **owned;   /* of the weights: what q4x_bind_alloc gives */
     q4x_names used; /* names of the tensors bound so far, kept by the model; freed by the caller */
     int64_t nmissing;
-    char missing[256]; /* the first few */
+    char missing[256];      /* the first few */
+    const q4x_taker *taker; /* not NULL: nothing is looked for; what is bound is handed out under the name asked for */
 } q4x_bind;
 
 /* Zeroed memory for n elements that lives as long as the weights; NULL: no memory, said in err. */
@@ -30,6 +32,8 @@ void q4x_bind_free(void *owned); /* all of it; NULL is fine */
 int q4x_bind_find(q4x_bind *b, const char *name, int ndim, const int64_t *ne, const q4x_tensor **ret, q4x_err *err);
 /* A matrix of any float or quantised type. Left zero when missing. */
 int q4x_bind_mat(q4x_bind *b, const char *name, int64_t rows, int64_t cols, k_weight *ret, q4x_err *err);
+/* One row, which files store with one dimension or with two. */
+int q4x_bind_row(q4x_bind *b, const char *name, int64_t cols, k_weight *ret, q4x_err *err);
 /* n matrices in one tensor, as an array; NULL when missing. */
 int q4x_bind_stack(q4x_bind *b, const char *name, int64_t n, int64_t rows, int64_t cols, k_weight **ret, q4x_err *err);
 /* F32, F16 or BF16 values as f32, `add` added in f32 (1 folds a zero-centred norm; 0 keeps every bit). The tensor's
@@ -37,6 +41,8 @@ int q4x_bind_stack(q4x_bind *b, const char *name, int64_t n, int64_t rows, int64
 int q4x_bind_vec(q4x_bind *b, const char *name, int ndim, const int64_t *ne, float add, float **ret, q4x_err *err);
 /* A view of a tensor as a matrix; type and row width are checked. */
 int q4x_bind_view(q4x_bind *b, const q4x_tensor *t, int64_t rows, int64_t cols, k_weight *ret, q4x_err *err);
+/* To the taker: n matrices as the rows of one. */
+int q4x_bind_give(q4x_bind *b, const char *name, const k_weight *w, int64_t n, q4x_err *err);
 /* Arrays of the first F and of the next F rows of each of n matrices (gate and up of fused experts); both NULL:
  * nothing. */
 int q4x_bind_split(q4x_bind *b, const k_weight *both, int64_t n, int64_t F, k_weight **ret_gate, k_weight **ret_up,

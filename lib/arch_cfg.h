@@ -97,4 +97,14 @@ int q4x_cfg_keys(q4x_cfg *c, const q4x_model *m, int from, int to, q4x_err *err)
 int q4x_cfg_list(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t n, int64_t **ret, int64_t *ret_n,
                  q4x_err *err);
 
+/* ---- to a GGUF file, of what config.json says; keys are named without the architecture's prefix ---- */
+
+/* Everything common. Q4X_E_UNSUPPORTED for an output gate that the architecture's GGUF files do not have. */
+int q4x_give_common(const q4x_cfg *c, const json_t *text, q4x_gguf_out *o, q4x_err *err);
+/* Hyper-parameters from .. to of the list that are one key each. */
+int q4x_give_keys(const q4x_cfg *c, q4x_gguf_out *o, int from, int to, q4x_err *err);
+int q4x_give_int(const q4x_cfg *c, q4x_gguf_out *o, const char *key, int64_t v, q4x_err *err);
+int q4x_give_ints(const q4x_cfg *c, q4x_gguf_out *o, const char *key, const int32_t *v, size_t n, q4x_err *err);
+int q4x_give_u64s(const q4x_cfg *c, q4x_gguf_out *o, const char *key, const int64_t *v, size_t n, q4x_err *err);
+
 #endif

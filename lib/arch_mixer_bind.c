@@ -28,9 +28,10 @@ static const attn_names ATTN[] = {
 /* -exp(A_log): checkpoints store the logarithm, GGUF files the result. */
 static int bind_decay(q4x_scope *s, const char *name, int64_t n, const float **ret, q4x_err *err) {
     float *a;
+    if (s->b->cfg->container == Q4X_GGUF) return q4x_scope_vec(s, name, n, ret, err);
     int rc = q4x_bind_vec(s->b, q4x_scope_name(s, name), 1, &n, 0, &a, err);
     if (rc) return rc;
-    for (int64_t i = 0; a && s->b->cfg->container == Q4X_HF && i < n; i++) a[i] = -k_exp(a[i]);
+    for (int64_t i = 0; a && i < n; i++) a[i] = -k_exp(a[i]);
     *ret = a;
     return 0;
 }

@@ -58,15 +58,16 @@ done:
     return rc;
 }
 
-static int bind_tensors(q4x_bind *b, q4x_qwen35 *w, q4x_err *err) {
+int q4x_q35_tensors(q4x_bind *b, q4x_qwen35 *w, q4x_err *err) {
     const names *n = &NAMES[b->cfg->container];
     const k_dims *d = &w->d;
     q4x_scope s = q4x_scope_whole(b, n->embed, n->norm);
     int rc;
     TRY(q4x_scope_mat(&s, n->embed, d->V, d->D, &w->embed, err));
-    w->head = w->embed;
     /* this name alone stands outside of the model's own */
-    if (!b->cfg->tied)
+    if (b->cfg->tied)
+        w->head = w->embed;
+    else
         TRY(q4x_bind_mat(b, b->cfg->container == Q4X_HF ? "lm_head.weight" : "output.weight", d->V, d->D, &w->head,
                          err));
     TRY(q4x_scope_norm(&s, n->norm, d->D, &w->norm, err));
@@ -103,7 +104,7 @@ int q4x_qwen35_bind(const q4x_model *m, q4x_qwen35 **ret, q4x_err *err) {
     if (!w->next) TRY(Q4X_E_NOMEM);
     for (int32_t i = 0; i < w->d.L; i++) w->layer[i].is_attn = c.is_attn[i];
     TRY(q4x_bind_freq(&b, &w->freq, err));
-    TRY(bind_tensors(&b, w, err));
+    TRY(q4x_q35_tensors(&b, w, err));
     TRY(q4x_bind_complete(&b, 0, 0, err));
     *ret = w;
     w = NULL;

@@ -61,12 +61,7 @@ static int bind_moe(walk *k, q4x_layer4 *l, q4x_err *err) {
     int rc;
     TRY(q4x_scope_mat(&k->s, "ffn_gate_inp.weight", d->E, d->D, &l->router, err));
     TRY(bind_experts(k, l, err));
-    /* one row: files store it with one dimension or two */
-    const char *name = q4x_scope_name(&k->s, "ffn_gate_inp_shexp.weight");
-    const q4x_tensor *t = q4x_model_find(k->s.b->m, name);
-    const int64_t ne[] = {d->D, 1};
-    TRY(q4x_bind_find(k->s.b, name, t && t->ndim == 2 ? 2 : 1, ne, &t, err));
-    if (t) TRY(q4x_bind_view(k->s.b, t, 1, d->D, &l->sgate, err));
+    TRY(q4x_bind_row(k->s.b, q4x_scope_name(&k->s, "ffn_gate_inp_shexp.weight"), d->D, &l->sgate, err));
     TRY(q4x_scope_mat(&k->s, "ffn_gate_shexp.weight", d->Fs, d->D, &l->sh_gate, err));
     TRY(q4x_scope_mat(&k->s, "ffn_up_shexp.weight", d->Fs, d->D, &l->sh_up, err));
     TRY(q4x_scope_mat(&k->s, "ffn_down_shexp.weight", d->D, d->Fs, &l->sh_down, err));
@@ -74,24 +69,27 @@ done:
     return rc;
 }
 
+#define TABLE "per_layer_token_embd.weight"
+
 /* The table is one tensor; the file does not say how far it is padded, so it may be longer than the hash can reach. */
 static int bind_table(walk *k, q4x_layer4 *l, q4x_err *err) {
     const k_dims *d = k->d;
     const q4x_q4_cfg *c = k->cfg;
     int64_t rows, n = d->n + 2 * (int64_t)d->P;
     int rc;
+    if (k->s.b->taker) return q4x_bind_give(k->s.b, TABLE, l->table, l->ntable, err);
     TRY(q4x_q4_hash_check(c, d, c->hash, &rows, err));
     l->hash = q4x_bind_alloc(k->s.b, n, sizeof *l->hash, err);
     if (!l->hash) TRY(Q4X_E_NOMEM);
     for (int64_t i = 0; i < n; i++) l->hash[i] = c->hash[i];
-    const q4x_tensor *t = q4x_model_find(k->s.b->m, "per_layer_token_embd.weight");
+    const q4x_tensor *t = q4x_model_find(k->s.b->m, TABLE);
     if (t && t->ne[1] > rows) rows = t->ne[1];
     if (rows > INT32_MAX)
-        TRY(q4x_fail(err, Q4X_E_MISMATCH, "%s: tensor per_layer_token_embd.weight: %lld rows, expected at most %d",
-                     c->c.where, (long long)rows, INT32_MAX));
+        TRY(q4x_fail(err, Q4X_E_MISMATCH, "%s: tensor " TABLE ": %lld rows, expected at most %d", c->c.where,
+                     (long long)rows, INT32_MAX));
     k_weight *table = q4x_bind_alloc(k->s.b, 1, sizeof *table, err);
     if (!table) TRY(Q4X_E_NOMEM);
-    TRY(q4x_bind_mat(k->s.b, "per_layer_token_embd.weight", rows, d->pw, table, err));
+    TRY(q4x_bind_mat(k->s.b, TABLE, rows, d->pw, table, err));
     l->table = table;
     l->ntable = 1;
 done:
@@ -118,8 +116,10 @@ int q4x_q4_tensors_gguf(q4x_bind *b, const q4x_q4_cfg *q, q4x_qwen4 *w, q4x_err 
     walk k = {.s = q4x_scope_whole(b, "", ""), .cfg = q, .d = d};
     int rc;
     TRY(q4x_scope_mat(&k.s, "token_embd.weight", d->V, d->D, &w->embed, err));
-    w->head = w->embed;
-    if (!q->c.tied) TRY(q4x_scope_mat(&k.s, "output.weight", d->V, d->D, &w->head, err));
+    if (q->c.tied)
+        w->head = w->embed;
+    else
+        TRY(q4x_scope_mat(&k.s, "output.weight", d->V, d->D, &w->head, err));
     TRY(bind_hc(&k, "output_hc", 0, &w->mixer, err));
     for (k.s.layer = 0; k.s.layer < d->L; k.s.layer++) {
         q4x_layer4 *l = &w->layer[k.s.layer];

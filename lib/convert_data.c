@@ -100,7 +100,7 @@ static void release(const q4x_copy *c, const q4x_source *t, int64_t first, int64
     for (int64_t r = first; t->w && r < first + n;) {
         const k_weight *w = &t->w[r / t->w[0].rows];
         int64_t end = (r / w->rows + 1) * w->rows, take = (end < first + n ? end : first + n) - r;
-        q4x_model_release(c->from, row_of(t, r, &type), (size_t)take * w->row_bytes);
+        q4x_model_release(c->from, row_of(t, r, &type), (uint64_t)take * w->row_bytes);
         r += take;
     }
 }

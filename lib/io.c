@@ -58,13 +58,21 @@ int q4x_map_check(const q4x_map *m, const char *path, q4x_err *err) {
                     q4x_tail(path), (unsigned long long)m->size, (long long)st.st_size);
 }
 
-void q4x_map_scattered(const q4x_map *m, uint64_t off, uint64_t n) {
+static void advise(const q4x_map *m, uint64_t off, uint64_t n, int advice) {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
     if (m->fd < 0 || off > m->size || n > m->size - off) return;
     end = (off + n) / page * page;
     off = (off + page - 1) / page * page;
     /* A refusal costs speed alone. */
-    if (end > off) (void)madvise((void *)(uintptr_t)(m->data + off), (size_t)(end - off), MADV_RANDOM);
+    if (end > off) (void)madvise((void *)(uintptr_t)(m->data + off), (size_t)(end - off), advice);
+}
+
+void q4x_map_scattered(const q4x_map *m, uint64_t off, uint64_t n) {
+    advise(m, off, n, MADV_RANDOM);
+}
+
+void q4x_map_release(const q4x_map *m, uint64_t off, uint64_t n) {
+    advise(m, off, n, MADV_DONTNEED);
 }
 
 void q4x_map_close(q4x_map *m) {

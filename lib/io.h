@@ -33,6 +33,9 @@ int q4x_map_check(const q4x_map *m, const char *path, q4x_err *err);
 /* Advice: bytes [off, off + n) will be read here and there, so nothing around a page that is needed should be read with
  * it. Whole pages within the range are meant; memory of others (fd -1) is left alone. */
 void q4x_map_scattered(const q4x_map *m, uint64_t off, uint64_t n);
+/* Bytes [off, off + n) are done with: their whole pages leave this process's memory, and come back when they are read
+ * again. Memory of others is left alone. */
+void q4x_map_release(const q4x_map *m, uint64_t off, uint64_t n);
 void q4x_map_close(q4x_map *m); /* a zeroed q4x_map with fd -1 is fine */
 
 /* The cursor. pos <= size always. Failures say field, byte position, expected and found, not the file: the caller

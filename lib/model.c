@@ -191,12 +191,33 @@ const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name) {
     return i < 0 ? NULL : &m->tensor[i];
 }
 
-void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n) {
+/* ---- pages ---- */
+
+int q4x_model_check(const q4x_model *m, q4x_err *err) {
+    int rc = 0;
+    for (int i = 0; !rc && i < m->nshards; i++) rc = q4x_map_check(&m->map[i], m->shard[i].path, err);
+    return rc;
+}
+
+/* The file that data lie in, and where; NULL: none. */
+static const q4x_map *map_of(const q4x_model *m, const void *data, uint64_t *ret_off) {
     for (int i = 0; i < m->nshards; i++) {
-        const q4x_map *f = &m->map[i];
-        uintptr_t at = (uintptr_t)data - (uintptr_t)f->data;
-        if ((uintptr_t)data >= (uintptr_t)f->data && at < f->size) q4x_map_scattered(f, at, n);
+        *ret_off = (uintptr_t)data - (uintptr_t)m->map[i].data;
+        if ((uintptr_t)data >= (uintptr_t)m->map[i].data && *ret_off < m->map[i].size) return &m->map[i];
     }
+    return NULL;
+}
+
+void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n) {
+    uint64_t off;
+    const q4x_map *f = map_of(m, data, &off);
+    if (f) q4x_map_scattered(f, off, n);
+}
+
+void q4x_model_release(const q4x_model *m, const void *data, uint64_t n) {
+    uint64_t off;
+    const q4x_map *f = map_of(m, data, &off);
+    if (f) q4x_map_release(f, off, n);
 }
 
 /* ---- fingerprint ---- */
@@ -240,7 +261,7 @@ int q4x_model_fingerprint(const q4x_model *m, char hex[33], q4x_err *err) {
     XXH3_state_t *state = XXH3_createState();
     entry *order = malloc((size_t)(m->ntensors ? m->ntensors : 1) * sizeof *order);
     if (!state || !order) TRY(q4x_fail(err, Q4X_E_NOMEM, "%s: no memory for the fingerprint", q4x_tail(m->path)));
-    for (int i = 0; i < m->nshards; i++) TRY(q4x_map_check(&m->map[i], m->shard[i].path, err));
+    TRY(q4x_model_check(m, err));
     XXH3_128bits_reset(state);
     TRY(m->ops->meta(m, sink_add, state, err));
     add_u64(state, (uint64_t)m->ntensors);

@@ -51,6 +51,10 @@ const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name); /* NULL:
 
 /* Advice: n bytes at data, which lie in one file of the model, will be read row by row, here and there. */
 void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n);
+/* They are done with: their pages leave this process's memory, and come back when they are read again. */
+void q4x_model_release(const q4x_model *m, const void *data, uint64_t n);
+/* Q4X_E_TRUNCATED when a file is shorter now than it was when it was opened: before touching many pages of it. */
+int q4x_model_check(const q4x_model *m, q4x_err *err);
 
 /* XXH3-128 (canonical hex, 32 chars + NUL) over what the files declare: metadata keys and values, tensor names, types,
  * shapes, and the first and last 4096 bytes of each tensor's data. Cheap identity of a model's content. */
@@ -73,6 +77,9 @@ int q4x_kv_strs_count(const q4x_model *m, const char *key, int64_t *ret_n, q4x_e
 int q4x_kv_strs_get(const q4x_model *m, const char *key, int64_t i, const char **ret, size_t *ret_len, q4x_err *err);
 int64_t q4x_kv_count(const q4x_model *m);
 const char *q4x_kv_key(const q4x_model *m, int64_t i);
+
+/* 1: a tensor of this name belongs to a part of a checkpoint that is not run: a vision tower, a prediction head. */
+int q4x_model_foreign(const char *name);
 
 /* ---- HF configuration (container Q4X_HF; NULL on GGUF) ---- */
 const json_t *q4x_model_config(const q4x_model *m);      /* root of config.json */

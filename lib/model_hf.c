@@ -24,8 +24,8 @@ static const q4x_json_limits index_limits = {64 << 20, 8, 256, Q4X_ST_MAXTENSORS
 
 enum { MAX_SHARDS = 4096, MAX_FILE_NAME = 255, MAX_TENSOR_NAME = 255 };
 
-/* Tensors of parts that the house does not run: they may have any dtype, those without a k_type are left out. */
-static int is_foreign_part(const char *name) {
+/* They may have any dtype; those without a k_type are left out. */
+int q4x_model_foreign(const char *name) {
     return !strncmp(name, "model.visual.", 13) || !strncmp(name, "visual.", 7) || !strncmp(name, "mtp.", 4);
 }
 
@@ -154,7 +154,7 @@ static int add_tensors(q4x_model *m, const q4x_st *st, const char *path, q4x_err
     int shard = m->nshards - 1;
     for (int64_t i = 0; i < st->n; i++) {
         const q4x_st_tensor *s = &st->t[i];
-        if (is_foreign_part(s->name) && s->type < 0) continue;
+        if (q4x_model_foreign(s->name) && s->type < 0) continue;
         int rc = check_tensor(s, q4x_tail(path), err);
         if (rc) return rc;
         q4x_tensor t = tensor_of(s, &m->map[shard], shard);

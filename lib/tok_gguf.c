@@ -17,7 +17,7 @@ static int read_kind(q4x_tok *t, const q4x_model *m, q4x_err *err) {
     int64_t count;
     int rc = q4x_kv_str(m, KEY "model", &s, &n, err);
     if (rc < 0) return rc;
-    if (rc) {
+    if (rc || (n == 4 && !memcmp(s, "none", 4))) {
         rc = q4x_kv_strs_count(m, TOKENS, &count, err);
         return rc ? rc : q4x_fail(err, Q4X_E_FORMAT, KEY "model: expected one beside " TOKENS ", found none");
     }

@@ -33,6 +33,11 @@ void h_hf_widen(h_hf *h, const char *name);
 /* Set a key of the configuration from JSON text; "a.b" goes into an object; NULL removes. */
 void h_hf_set(json_t *config, const char *key, const char *json);
 
+/* The multimodal form of a text checkpoint: prefix, text_config, and parts that are not run. */
+void h_hf_multimodal(h_hf *h);
+/* The BF16 experts of a layer ("model.layers.0") become two tensors. */
+void h_hf_fuse(h_hf *h, const char *layer, int64_t E, int64_t F, int64_t D);
+
 /* Write config.json, and model.safetensors (nshards 0) or shards and an index. */
 void h_hf_write(const h_hf *h, const char *dir, int nshards);
 /* Write config.json beside a link to the weights of another folder. */

@@ -139,42 +139,6 @@ static void norms(void **state) {
 
 /* ---- forms of a checkpoint ---- */
 
-/* Text tensors get the multimodal prefix, keys move into text_config. */
-static void make_multimodal(h_hf *h) {
-    for (int i = 0; i < h->n; i++) {
-        char old[200];
-        snprintf(old, sizeof old, "%.199s", h->t[i].name);
-        if (!strncmp(old, "model.", 6)) snprintf(h->t[i].name, sizeof h->t[i].name, "model.language_model.%s", old + 6);
-    }
-    json_t *text = h->config;
-    h->config = json_pack("{s:s, s:o, s:{}}", "model_type", "qwen4_exp", "text_config", text, "vision_config");
-    h_hf_add(h, "model.visual.blocks.0.norm1.weight", "BF16", 1, (int64_t[]){8}, NULL);
-    h_hf_add(h, "mtp.fc_hidden.weight", "F8_E4M3", 2, (int64_t[]){8, 8}, NULL);
-}
-
-/* Experts of a layer become two tensors. */
-static void fuse_experts(h_hf *h, const char *layer, int64_t E, int64_t F, int64_t D) {
-    char name[256];
-    size_t part = (size_t)(F * D) * 2;
-    char *gate_up = malloc((size_t)E * 2 * part), *down = malloc((size_t)E * part);
-    assert_non_null(gate_up);
-    assert_non_null(down);
-    static const char *const proj[] = {"gate_proj", "up_proj", "down_proj"};
-    for (int64_t e = 0; e < E; e++)
-        for (int p = 0; p < 3; p++) {
-            snprintf(name, sizeof name, "%s.mlp.experts.%d.%s.weight", layer, (int)e, proj[p]);
-            char *to = p < 2 ? gate_up + (size_t)(2 * e + p) * part : down + (size_t)e * part;
-            memcpy(to, h_hf_get(h, name)->data, part);
-            h_hf_drop(h, name);
-        }
-    snprintf(name, sizeof name, "%s.mlp.experts.gate_up_proj", layer);
-    h_hf_add(h, name, "BF16", 3, (int64_t[]){E, 2 * F, D}, gate_up);
-    snprintf(name, sizeof name, "%s.mlp.experts.down_proj", layer);
-    h_hf_add(h, name, "BF16", 3, (int64_t[]){E, D, F}, down);
-    free(gate_up);
-    free(down);
-}
-
 static void binds_the_same(const h_hf *h, int nshards) {
     h_hf_write(h, dir, nshards);
     h_bound a = h_bind(MICRO_A), b = h_bind(dir);
@@ -186,10 +150,10 @@ static void binds_the_same(const h_hf *h, int nshards) {
 static void forms(void **state) {
     (void)state;
     h_hf *h = h_hf_load(MICRO_A);
-    fuse_experts(h, "model.layers.0", 8, 32, 64);
-    fuse_experts(h, "model.layers.3", 8, 32, 64); /* the others stay apart */
+    h_hf_fuse(h, "model.layers.0", 8, 32, 64);
+    h_hf_fuse(h, "model.layers.3", 8, 32, 64); /* the others stay apart */
     binds_the_same(h, 0);
-    make_multimodal(h);
+    h_hf_multimodal(h);
     binds_the_same(h, 0);
     for (int i = 0; i < h->n; i++) h->t[i].shard = i % 12;
     unlink("model.safetensors");

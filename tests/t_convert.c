@@ -701,6 +701,8 @@ static void tokenizer(void **state) {
     assert_int_equal(pad, 1030);
     assert_int_equal(q4x_kv_str(b, "tokenizer.ggml.model", &s, &n, &err), 0);
     assert_true(n == 4 && !memcmp(s, "none", 4));
+    q4x_tok *none = NULL;
+    assert_int_equal(q4x_tok_open(b, &none, &err), 1);
     q4x_model_close(b);
 }
 
