@@ -30,5 +30,5 @@ static void blocks(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
 
 void matmul_cpu(const k_call *c) {
     int64_t step = rows_at_once(c);
-    k_spread(c, (c->cols + step - 1) / step, 0, c->T * c->in_cols[0] * c->cols, blocks, NULL);
+    k_spread(c, (c->cols + step - 1) / step, c->T > K_TILE_C ? 1 : 0, c->T * c->in_cols[0] * c->cols, blocks, NULL);
 }

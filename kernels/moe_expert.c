@@ -85,7 +85,7 @@ void moe_expert_cpu(const k_call *c) {
     job j = {&g, p, k_tile_rows(p.K)};
     int64_t share = ((p.O + c->nth - 1) / c->nth + K_TILE_R - 1) / K_TILE_R * K_TILE_R;
     if (share < j.step && share > 0) j.step = share;
-    k_spread(c, (p.O + j.step - 1) / j.step * g.nused, 0, slots * p.K * p.O, expert_blocks, &j);
+    k_spread(c, (p.O + j.step - 1) / j.step * g.nused, c->T > 1 ? 1 : 0, slots * p.K * p.O, expert_blocks, &j);
 }
 
 void moe_expert_band(const k_call *c, k_band *add) {
