@@ -72,7 +72,8 @@ void gdn_norm_cpu(const k_call *c) {
  * sign, so sum|x x| = y: hard is relative too. */
 static void group_band(const float *x, const float *y, int64_t n, int32_t stores, int32_t steps, int32_t act,
                        k_band *add) {
-    double m = (double)((n + 31) / 32), d = 5.0, s2 = 0.0, s4 = 0.0, out = 0.0;
+    const int64_t chain = (n + 31) / 32;
+    double m = (double)chain, d = 5.0, s2 = 0.0, s4 = 0.0, out = 0.0;
     for (int64_t i = 0; i < n; i++) {
         double q = (double)x[i] * (double)x[i];
         s2 += q;

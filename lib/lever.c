@@ -195,11 +195,12 @@ void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_leve
 }
 
 void q4x_arm_resolve_without(const q4x_arm *a, int without, const char *node, int32_t forward, k_levers *ret) {
+    const q4x_item *skip = without < 0 ? NULL : &a->item[without];
     memset(ret, 0, sizeof *ret); /* the first value of every lever is its default */
-    for (int i = 0; i < a->nitems; i++) {
-        const q4x_lever *l = &q4x_levers[a->item[i].lever];
-        if (i == without || l->field == (size_t)-1 || !item_applies(&a->item[i], node, forward)) continue;
-        memcpy((char *)ret + l->field, &a->item[i].value, sizeof(int32_t));
+    for (const q4x_item *it = a->item; it < a->item + a->nitems; it++) {
+        const q4x_lever *l = &q4x_levers[it->lever];
+        if (it == skip || l->field == (size_t)-1 || !item_applies(it, node, forward)) continue;
+        memcpy((char *)ret + l->field, &it->value, sizeof(int32_t));
     }
 }
 

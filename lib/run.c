@@ -335,7 +335,7 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
         make_call(r, i, &c, ids, 0);
         c.out = r->arena + r->off[i];
     }
-    if (r->before.f && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
+    if (r->before.f && c.st[0] && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
     ev.cols = c.cols;
     ev.data = c.out;

@@ -84,7 +84,7 @@ int q4x_tap_describe(q4x_tapset *t, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
     int bad = 0;
     t->nplan = t->nnodes = p->nnodes;
-    t->state = malloc((size_t)(p->nstates + 1) * sizeof *t->state);
+    t->state = calloc((size_t)(p->nstates + 1), sizeof *t->state);
     t->node = calloc((size_t)(p->nnodes + p->nstates), sizeof *t->node);
     t->tap = calloc((size_t)(p->nnodes + p->nstates), sizeof *t->tap);
     if (!t->state || !t->node || !t->tap) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");

@@ -129,7 +129,9 @@ static float *output(hk *h, k_fn op, int32_t chunk) {
 static const int32_t sizes[] = {1, 2, 3, 5, 17};
 enum { NSIZES = sizeof sizes / sizeof *sizes };
 
-void hk_check_model(const hk_op *ops, int n) {
+void hk_model(void **set) {
+    const hk_op *ops = ((const hk_set *)*set)->ops;
+    const int n = ((const hk_set *)*set)->n;
     int64_t bad = 0;
     for (int k = 0; k < n; k++)
         for (int act = 0; act < 2; act++)
@@ -145,7 +147,9 @@ void hk_check_model(const hk_op *ops, int n) {
     assert_int_equal(bad, 0);
 }
 
-void hk_check_needed(const hk_op *ops, int n) {
+void hk_needed(void **set) {
+    const hk_op *ops = ((const hk_set *)*set)->ops;
+    const int n = ((const hk_set *)*set)->n;
     for (int k = 0; k < n; k++)
         for (int i = 0; i < 32; i++) {
             if (!(ops[k].needed >> i & 1)) continue;
@@ -183,7 +187,9 @@ static int in_band(const hk_op *o, int shape, int act, float scale, int talk) {
     return hard <= (move ? 0.0 : 1.0) && rms >= 0.2 && rms <= 1.5;
 }
 
-void hk_check_bands(const hk_op *ops, int n) {
+void hk_bands(void **set) {
+    const hk_op *ops = ((const hk_set *)*set)->ops;
+    const int n = ((const hk_set *)*set)->n;
     int bad = 0;
     for (int k = 0; k < n; k++) {
         if (!ops[k].band) continue;
@@ -196,7 +202,9 @@ void hk_check_bands(const hk_op *ops, int n) {
     assert_int_equal(bad, 0);
 }
 
-void hk_check_splits(const hk_op *ops, int n) {
+void hk_splits(void **set) {
+    const hk_op *ops = ((const hk_set *)*set)->ops;
+    const int n = ((const hk_set *)*set)->n;
     int64_t bad = 0;
     for (int k = 0; k < n; k++)
         for (int act = 0; act < 2; act++)
@@ -216,7 +224,9 @@ void hk_check_splits(const hk_op *ops, int n) {
     assert_int_equal(bad, 0);
 }
 
-void hk_check_threads(const hk_op *ops, int n) {
+void hk_threads(void **set) {
+    const hk_op *ops = ((const hk_set *)*set)->ops;
+    const int n = ((const hk_set *)*set)->n;
     int64_t bad = 0;
     for (int k = 0; k < n; k++)
         for (int act = 0; act < 2; act++) {
@@ -236,7 +246,9 @@ void hk_check_threads(const hk_op *ops, int n) {
     assert_int_equal(bad, 0);
 }
 
-void hk_check_twins(const hk_op *ops, int n) {
+void hk_twins(void **set) {
+    const hk_op *ops = ((const hk_set *)*set)->ops;
+    const int n = ((const hk_set *)*set)->n;
     for (int k = 0; k < n; k++) {
         hk h;
         make(&h, &ops[k], 5, 0, K_ACT_F32, 4);

@@ -60,11 +60,16 @@ int64_t hk_differ(const char *name, const float *a, const float *b, int64_t n);
 /* Run op over all T rows in calls of `chunk` rows (0: one call), from st0, into out [T, cols]. */
 void hk_run(hk *h, k_fn op, float *out, int32_t chunk);
 
-void hk_check_model(const hk_op *ops, int n);  /* op == model, bits, both acts */
-void hk_check_needed(const hk_op *ops, int n); /* a model that lacks a rounding is found out */
-void hk_check_bands(const hk_op *ops, int n);  /* |op - exact| below hard, near rms; shares printed */
-void hk_check_splits(const hk_op *ops, int n); /* tiles of any size, states included */
-void hk_check_threads(const hk_op *ops, int n);
-void hk_check_twins(const hk_op *ops, int n); /* one ulp, one sign, one place: seen */
+/* The tests of a list of ops, for cmocka_unit_test_prestate(hk_model, (void *)&set). */
+typedef struct {
+    const hk_op *ops;
+    int n;
+} hk_set;
+void hk_model(void **set);  /* op == model, bits, both acts */
+void hk_needed(void **set); /* a model that lacks a rounding is found out */
+void hk_bands(void **set);  /* |op - exact| below hard, near rms; shares printed */
+void hk_splits(void **set); /* tiles of any size, states included */
+void hk_threads(void **set);
+void hk_twins(void **set); /* one ulp, one sign, one place: seen */
 
 #endif

@@ -226,25 +226,6 @@ static const hk_op ops[] = {
 };
 enum { NOPS = sizeof ops / sizeof *ops };
 
-static void model(void **s) {
-    (void)s, hk_check_model(ops, NOPS);
-}
-static void needed(void **s) {
-    (void)s, hk_check_needed(ops, NOPS);
-}
-static void bands(void **s) {
-    (void)s, hk_check_bands(ops, NOPS);
-}
-static void splits(void **s) {
-    (void)s, hk_check_splits(ops, NOPS);
-}
-static void threads(void **s) {
-    (void)s, hk_check_threads(ops, NOPS);
-}
-static void twins(void **s) {
-    (void)s, hk_check_twins(ops, NOPS);
-}
-
 /* ---- single values: exact integers, and the table of special ones ---- */
 
 #define INF INFINITY
@@ -385,11 +366,19 @@ static void integers(void **state) {
     assert_int_equal(bad, 0);
 }
 
+static const hk_set set = {ops, NOPS};
+#define SET (void *)(uintptr_t)&set
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(single_values), cmocka_unit_test(integers), cmocka_unit_test(model),
-        cmocka_unit_test(needed),        cmocka_unit_test(bands),    cmocka_unit_test(splits),
-        cmocka_unit_test(threads),       cmocka_unit_test(twins),
+        cmocka_unit_test(single_values),
+        cmocka_unit_test(integers),
+        cmocka_unit_test_prestate(hk_model, SET),
+        cmocka_unit_test_prestate(hk_needed, SET),
+        cmocka_unit_test_prestate(hk_bands, SET),
+        cmocka_unit_test_prestate(hk_splits, SET),
+        cmocka_unit_test_prestate(hk_threads, SET),
+        cmocka_unit_test_prestate(hk_twins, SET),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);

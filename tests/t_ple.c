@@ -276,22 +276,6 @@ static double gate_of(double d) {
 /* rounding 5 is exact; 2, 3 and 4 are swallowed by the sigmoid's store too often to demand that each shows */
 static const hk_op ops[] = {{"ple_gate", ple_gate_cpu, NULL, b_gate, m_gate, NULL, 4, 1 | 2 | 64}};
 
-static void model(void **s) {
-    (void)s, hk_check_model(ops, 1);
-}
-static void needed(void **s) {
-    (void)s, hk_check_needed(ops, 1);
-}
-static void splits(void **s) {
-    (void)s, hk_check_splits(ops, 1);
-}
-static void threads(void **s) {
-    (void)s, hk_check_threads(ops, 1);
-}
-static void twins(void **s) {
-    (void)s, hk_check_twins(ops, 1);
-}
-
 /* Against f64. g grows with d, so an error of d is an interval of g; the rest is relative to the root and to g. */
 static void gate_bound(void **state) {
     (void)state;
@@ -352,14 +336,23 @@ static void gate_values(void **state) {
     }
 }
 
+static const hk_set set = {ops, 1};
+#define SET (void *)(uintptr_t)&set
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(constants),      cmocka_unit_test(constants_refuse),
-        cmocka_unit_test(spec_vectors),   cmocka_unit_test(script_vectors),
-        cmocka_unit_test(long_sequences), cmocka_unit_test(gate_values),
-        cmocka_unit_test(gate_bound),     cmocka_unit_test(model),
-        cmocka_unit_test(needed),         cmocka_unit_test(splits),
-        cmocka_unit_test(threads),        cmocka_unit_test(twins),
+        cmocka_unit_test(constants),
+        cmocka_unit_test(constants_refuse),
+        cmocka_unit_test(spec_vectors),
+        cmocka_unit_test(script_vectors),
+        cmocka_unit_test(long_sequences),
+        cmocka_unit_test(gate_values),
+        cmocka_unit_test(gate_bound),
+        cmocka_unit_test_prestate(hk_model, SET),
+        cmocka_unit_test_prestate(hk_needed, SET),
+        cmocka_unit_test_prestate(hk_splits, SET),
+        cmocka_unit_test_prestate(hk_threads, SET),
+        cmocka_unit_test_prestate(hk_twins, SET),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
