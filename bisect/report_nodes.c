@@ -79,7 +79,7 @@ void bis_report_first(const bis_case *c, FILE *o) {
 static void node_row(const bis_case *c, int32_t f, int32_t n, FILE *o) {
     const bis_cell *x = bis_map_cell(&c->map, c->pair, f, n);
     const bis_dist *d = x->dist;
-    const int band = d && bis_dist_ranked(d) && x->rms >= 0;
+    const int band = d && bis_dist_ranked(d) && x->rms > 0; /* 0: an op that only moves values allows none of its own */
     fprintf(o, "| %d | ", f);
     put_name(o, c, n);
     fprintf(o, " | %s | %s | %s | %s | %s | %s | %s |\n", d ? bis_interval(d).s : "ids", d ? bis_how_text(d).s : "-",

@@ -33,3 +33,6 @@ q4x bisect ha hb | tail -n 2
 # the delta rule by tokens and by chunks behind bf16 stores: states differ where no output does, within their bands
 for g in seq chunk64; do q4x tap $m --ids $ids -n 8 --bands --spec cpu:act=bf16,gdn=$g --arm $g >/dev/null; done
 q4x bisect seq chunk64 | grep -A 1 -E '^(first|verdict)'
+# rounded frequencies are an honest choice: no fault
+for f in f32 bf16; do q4x tap models/demo.gguf --ids 366,380,486,573,261 -n 4 --bands --lever rope.freq=$f --arm freq-$f >/dev/null; done
+q4x bisect freq-f32 freq-bf16 | tail -n 1
