@@ -5,7 +5,7 @@
  * Selects instead of branches, so that loops over arrays become vector code. NaN results agree in position, not in
  * payload. Polynomials are minimax fits made for these intervals, low coefficients rounded to the format first.
  * "max" bounds the error in ulp of the result, found on all 2^32 inputs (tests/t_arith.c, which also pins the bits: a
- * sum over all inputs that gcc and an H200 gave alike; of erf and gelu gcc and clang, no device yet).
+ * sum over all inputs that gcc and an H200 gave alike).
  *
  *   function       computes                         range      special                                          max
  *   k_exp(x)       e^x                              all        > 88.72: inf; < -103.97: 0; subnormals rounded   0.90
