@@ -1,4 +1,4 @@
-/* arch.h: the architectures of archs.def. Each has its weights, a q4x_ID that lib/arch_ID.h lays open, and three
+/* arch.h: the architectures of archs.def. Each has its weights, a q4x_ID that lib/arch_ID.h lays open, and its
  * functions, which are declared here for all of them.
  */
 #ifndef Q4X_ARCH_H
@@ -8,10 +8,12 @@
 #include "lib/err.h"
 #include "lib/model.h"
 #include "lib/plan.h"
+#include "lib/settings.h"
 
 /* q4x_ID_bind: hyper-parameters (validity rules of the spec, upper bounds), then every tensor's name, type class and
  *   exact shape; missing and surplus tensors are errors, but for what is stored behind the text trunk (vision, the
  *   prediction head). *ret borrows the model; on failure it is untouched and err names file, field, expected, found.
+ * q4x_ID_settings: the hyper-parameters alone, checked as above, each with its source; tensors are not looked for.
  * q4x_ID_give: of weights that were bound from a checkpoint, the hyper-parameters to `keys` and every tensor to `to`,
  *   as a GGUF file has them. Q4X_E_UNSUPPORTED where such a file cannot say what the checkpoint does.
  * q4x_ID_plan: the forward as a plan; borrows the weights of w.
@@ -19,6 +21,7 @@
 #define ARCH(id, gguf, hf, doc)                                                                                        \
     typedef struct q4x_##id q4x_##id;                                                                                  \
     int q4x_##id##_bind(const q4x_model *m, q4x_##id **ret, q4x_err *err);                                             \
+    int q4x_##id##_settings(const q4x_model *m, q4x_settings *ret, q4x_err *err);                                      \
     int q4x_##id##_give(const q4x_taker *to, q4x_gguf_out *keys, q4x_##id *w, q4x_err *err);                           \
     int q4x_##id##_plan(const q4x_##id *w, q4x_plan **ret, q4x_err *err);                                              \
     void q4x_##id##_free(q4x_##id *w);

@@ -2,6 +2,8 @@
  * specification. */
 #include "lib/arch_cfg.h"
 
+#include <stdio.h>
+
 const char *q4x_key_name(const q4x_cfg *c, int id) {
     const q4x_key *k = &c->t->key[id];
     if (c->container == Q4X_HF) return k->hf;
@@ -27,7 +29,62 @@ static int check_rot(const q4x_cfg *c, q4x_err *err) {
                     (long long)c->rot, q4x_key_name(c, Q4X_KEY_HD), (long long)c->v[Q4X_KEY_HD]);
 }
 
-int q4x_cfg_check(const q4x_cfg *c, k_dims *ret, q4x_err *err) {
+/* ---- where values come from ---- */
+
+static void note(q4x_cfg *c, q4x_setting s, q4x_from from, const char *before, const char *key, const char *why) {
+    s.from = from;
+    s.why = why;
+    if (*key) snprintf(s.key, sizeof s.key, "%s%s%s", before, *before ? "." : "", key);
+    q4x_settings_note(&c->said, &s);
+}
+
+static const char *before_keys(const q4x_cfg *c) {
+    if (c->container == Q4X_GGUF) return q4x_archs[c->t->id].gguf;
+    return c->nested ? "text_config" : "";
+}
+
+void q4x_cfg_file(q4x_cfg *c, q4x_setting s, const char *key) {
+    note(c, s, Q4X_FROM_FILE, before_keys(c), key, "");
+}
+
+void q4x_cfg_file_at(q4x_cfg *c, q4x_setting s, const char *whole_key) {
+    note(c, s, Q4X_FROM_FILE, "", whole_key, "");
+}
+
+void q4x_cfg_default(q4x_cfg *c, q4x_setting s, const char *key, const char *why) {
+    note(c, s, Q4X_FROM_DEFAULT, before_keys(c), key, why);
+}
+
+void q4x_cfg_derived(q4x_cfg *c, q4x_setting s, const char *why) {
+    note(c, s, Q4X_FROM_DERIVED, "", "", why);
+}
+
+void q4x_cfg_fixed(q4x_cfg *c, q4x_setting s, const char *why) {
+    note(c, s, Q4X_FROM_FIXED, "", "", why);
+}
+
+/* "3 delta, 1 attention, 12 times", or a letter a layer. */
+void q4x_cfg_kinds(q4x_cfg *c, q4x_from from, const char *key, const char *why) {
+    const int64_t L = c->v[Q4X_KEY_L];
+    char text[72];
+    int64_t every = 1;
+    int regular = 1;
+    while (every <= L && !c->is_attn[every - 1]) every++;
+    for (int64_t i = 0; i < L; i++) regular &= c->is_attn[i] == ((i + 1) % every == 0);
+    if (every > L)
+        snprintf(text, sizeof text, "%lld delta", (long long)L);
+    else if (regular && L % every == 0)
+        snprintf(text, sizeof text, "%lld delta, 1 attention, %lld times", (long long)(every - 1),
+                 (long long)(L / every));
+    else {
+        int64_t n = 0, room = (int64_t)sizeof text - 4;
+        for (; n < L && n < room; n++) text[n] = c->is_attn[n] ? 'A' : 'd';
+        snprintf(text + n, sizeof text - (size_t)n, "%s", n < L ? ".." : "");
+    }
+    note(c, q4x_say_text("layer_kinds", text), from, before_keys(c), key, why);
+}
+
+int q4x_cfg_check(q4x_cfg *c, k_dims *ret, q4x_err *err) {
     const int64_t *v = c->v;
     int rc;
     TRY(q4x_cfg_divides(c, Q4X_KEY_H, Q4X_KEY_G, err));
@@ -43,6 +100,11 @@ int q4x_cfg_check(const q4x_cfg *c, k_dims *ret, q4x_err *err) {
     d.gate_silu = c->gate_silu;
     d.H = (int32_t)v[Q4X_KEY_H], d.G = (int32_t)v[Q4X_KEY_G], d.hd = (int32_t)v[Q4X_KEY_HD], d.rot = (int32_t)c->rot;
     d.eps = (float)c->eps;
+    q4x_cfg_derived(c, q4x_say_int("gdn_channels", d.C),
+                    "2 gdn_key_heads x gdn_key_width + gdn_value_heads x gdn_value_width");
+    q4x_cfg_derived(c, q4x_say_bool("gguf_head_order", d.gguf_heads),
+                    d.gguf_heads ? "GGUF files interleave value heads, a key head apart"
+                                 : "value heads of one key head lie together");
     *ret = d;
 done:
     return rc;

@@ -10,6 +10,7 @@
 
 #include "kernels/k.h"
 #include "lib/arch.h"
+#include "lib/settings.h"
 
 /* Upper bounds: far above any known model, low enough that no product of two dimensions leaves int32. */
 enum {
@@ -21,13 +22,13 @@ enum {
 
 /* An integer hyper-parameter: lib/arch_keys.def says what stands where. def -1: config.json must have it. */
 typedef struct {
-    const char *hf, *gguf;
+    const char *name, *hf, *gguf; /* among the settings, in config.json, in GGUF files */
     int64_t lo, hi, def;
 } q4x_key;
 
 /* Every list of keys begins with these. */
 enum {
-#define KEY(id, hf, gguf, lo, hi) Q4X_KEY_##id,
+#define KEY(id, name, hf, gguf, lo, hi) Q4X_KEY_##id,
 #include "lib/arch_keys.def"
 #undef KEY
     Q4X_KEY_COMMON
@@ -46,12 +47,14 @@ typedef struct {
     const q4x_traits *t;
     q4x_container container;
     char where[200];        /* file, for messages */
+    int nested;             /* HF: the text part is an object of its own */
     int64_t v[Q4X_MAXKEYS]; /* by place in t->key */
     double theta, eps;
     int64_t rot; /* rotated dimensions */
     int is_attn[Q4X_MAXL];
     int gate_silu, tied;
     int64_t nmtp; /* GGUF: blocks behind the trunk; L does not count them */
+    q4x_settings said;
 } q4x_cfg;
 
 /* The name that this container gives a hyper-parameter, for messages. */
@@ -59,8 +62,20 @@ const char *q4x_key_name(const q4x_cfg *c, int id);
 int q4x_cfg_in_range(const q4x_cfg *c, const char *key, int64_t v, int64_t lo, int64_t hi, q4x_err *err);
 /* Value a must be a multiple of value b. */
 int q4x_cfg_divides(const q4x_cfg *c, int a, int b, q4x_err *err);
-/* Heads and rotation fit each other; fills the common fields of *ret and clears the others. */
-int q4x_cfg_check(const q4x_cfg *c, k_dims *ret, q4x_err *err);
+/* Heads and rotation fit each other; fills the common fields of *ret, clears the others, and notes what it
+ * derives. */
+int q4x_cfg_check(q4x_cfg *c, k_dims *ret, q4x_err *err);
+
+/* ---- where values come from: noted by whoever reads or makes one. key: as the reader names it, without what stands
+ * before all keys of an architecture or of a text part. Whys are texts that stay ---- */
+
+void q4x_cfg_file(q4x_cfg *c, q4x_setting s, const char *key);
+void q4x_cfg_file_at(q4x_cfg *c, q4x_setting s, const char *whole_key); /* nothing is put before it */
+void q4x_cfg_default(q4x_cfg *c, q4x_setting s, const char *key, const char *why);
+void q4x_cfg_derived(q4x_cfg *c, q4x_setting s, const char *why);
+void q4x_cfg_fixed(q4x_cfg *c, q4x_setting s, const char *why);
+/* Which layers attend, from is_attn. */
+void q4x_cfg_kinds(q4x_cfg *c, q4x_from from, const char *key, const char *why);
 
 /* ---- config.json. text: its text part, root: all of it (may be the same); a key that is null counts as absent ---- */
 
@@ -74,7 +89,9 @@ int q4x_cfg_integer(const q4x_cfg *c, const char *key, const json_t *j, int64_t 
                     q4x_err *err);
 /* The hyper-parameter with this place in the list. */
 int q4x_cfg_key(q4x_cfg *c, const json_t *text, int id, q4x_err *err);
-int q4x_cfg_bool(const q4x_cfg *c, const json_t *obj, const char *key, int def, int *ret, q4x_err *err);
+/* name: among the settings; why: the default is what it is. */
+int q4x_cfg_bool(q4x_cfg *c, const json_t *text, const char *name, const char *key, int def, const char *why, int *ret,
+                 q4x_err *err);
 
 /* ---- GGUF; keys are named without the architecture's prefix ---- */
 
@@ -86,16 +103,16 @@ int q4x_cfg_interval(q4x_cfg *c, const q4x_model *m, q4x_err *err);
  * agree, or NULL. */
 int q4x_cfg_recurrent(q4x_cfg *c, const q4x_model *m, const char *known, q4x_err *err);
 int q4x_cfg_absent(const q4x_cfg *c, const char *key, q4x_err *err);
-/* 1 when the key is absent, *ret untouched. */
-int q4x_cfg_optional(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t lo, int64_t hi, int64_t *ret,
-                     q4x_err *err);
-int q4x_cfg_need(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t lo, int64_t hi, int64_t *ret,
-                 q4x_err *err);
+/* 1 when the key is absent, *ret untouched. name: among the settings; NULL: nothing is noted. */
+int q4x_cfg_optional(q4x_cfg *c, const q4x_model *m, const char *name, const char *key, int64_t lo, int64_t hi,
+                     int64_t *ret, q4x_err *err);
+int q4x_cfg_need(q4x_cfg *c, const q4x_model *m, const char *name, const char *key, int64_t lo, int64_t hi,
+                 int64_t *ret, q4x_err *err);
 /* Hyper-parameters from .. to of the list that are one key each. */
 int q4x_cfg_keys(q4x_cfg *c, const q4x_model *m, int from, int to, q4x_err *err);
 /* An array of at least n integers; 1 when absent. Freed by the caller. */
-int q4x_cfg_list(const q4x_cfg *c, const q4x_model *m, const char *key, int64_t n, int64_t **ret, int64_t *ret_n,
-                 q4x_err *err);
+int q4x_cfg_list(q4x_cfg *c, const q4x_model *m, const char *name, const char *key, int64_t n, int64_t **ret,
+                 int64_t *ret_n, q4x_err *err);
 
 /* ---- to a GGUF file, of what config.json says; keys are named without the architecture's prefix ---- */
 

@@ -86,6 +86,15 @@ static int read_cfg(const q4x_model *m, q4x_cfg *c, q4x_err *err) {
     return q4x_q35_cfg_hf(q4x_model_config(m), q4x_model_text_config(m), where, c, err);
 }
 
+int q4x_qwen35_settings(const q4x_model *m, q4x_settings *ret, q4x_err *err) {
+    q4x_cfg c = {0};
+    k_dims d;
+    int rc = read_cfg(m, &c, err);
+    if (!rc) rc = q4x_q35_check(&c, &d, err);
+    if (!rc) *ret = c.said;
+    return rc;
+}
+
 int q4x_qwen35_bind(const q4x_model *m, q4x_qwen35 **ret, q4x_err *err) {
     int rc;
     q4x_cfg c = {0};

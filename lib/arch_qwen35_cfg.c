@@ -22,10 +22,10 @@ enum {
 };
 
 static const q4x_key keys[Q4X_Q35_END] = {
-#define KEY(id, hf, gguf, lo, hi) {hf, gguf, lo, hi, DEFAULT_##id},
+#define KEY(id, name, hf, gguf, lo, hi) {name, hf, gguf, lo, hi, DEFAULT_##id},
 #include "lib/arch_keys.def"
 #undef KEY
-    [Q4X_Q35_FFN] = {"intermediate_size", "feed_forward_length", 1, 1 << 20, 12288},
+    [Q4X_Q35_FFN] = {"mlp_width", "intermediate_size", "feed_forward_length", 1, 1 << 20, 12288},
 };
 
 const q4x_traits q4x_q35_traits = {
@@ -49,10 +49,10 @@ done:
 
 /* Rotated pairs a position axis takes. The format demands the key; on text all axes carry the same position, so its
  * values decide nothing. */
-static int check_sections(const q4x_cfg *c, const q4x_model *m, q4x_err *err) {
+static int check_sections(q4x_cfg *c, const q4x_model *m, q4x_err *err) {
     static const char key[] = "rope.dimension_sections";
     int64_t *v = NULL, n = 0;
-    int rc = q4x_cfg_list(c, m, key, 3, &v, &n, err);
+    int rc = q4x_cfg_list(c, m, "rope_sections", key, 3, &v, &n, err);
     if (rc) return rc == 1 ? q4x_cfg_absent(c, key, err) : rc;
     for (int64_t i = 0; i < n && !rc; i++) rc = q4x_cfg_in_range(c, key, v[i], 0, 4096, err);
     free(v);
@@ -73,7 +73,7 @@ done:
     return rc;
 }
 
-int q4x_q35_check(const q4x_cfg *c, k_dims *ret, q4x_err *err) {
+int q4x_q35_check(q4x_cfg *c, k_dims *ret, q4x_err *err) {
     int rc = q4x_cfg_check(c, ret, err);
     if (!rc) ret->Fd = (int32_t)c->v[Q4X_Q35_FFN];
     return rc;

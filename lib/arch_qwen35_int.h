@@ -15,8 +15,8 @@ extern const q4x_traits q4x_q35_traits;
  * part, root: all of it (may be the same); where: the file. */
 int q4x_q35_cfg_hf(const json_t *root, const json_t *text, const char *where, q4x_cfg *ret, q4x_err *err);
 int q4x_q35_cfg_gguf(const q4x_model *m, q4x_cfg *ret, q4x_err *err);
-/* The rules that relate values to each other; fills *ret. */
-int q4x_q35_check(const q4x_cfg *c, k_dims *ret, q4x_err *err);
+/* The rules that relate values to each other; fills *ret and notes what it derives. */
+int q4x_q35_check(q4x_cfg *c, k_dims *ret, q4x_err *err);
 /* Every tensor of the text model, by the names of the container that b->cfg says. */
 int q4x_q35_tensors(q4x_bind *b, q4x_qwen35 *w, q4x_err *err);
 

@@ -21,6 +21,16 @@ static int read_cfg(const q4x_model *m, q4x_q4_cfg *cfg, q4x_err *err) {
     return q4x_q4_cfg_hf(q4x_model_config(m), q4x_model_text_config(m), where, cfg, err);
 }
 
+int q4x_qwen4_settings(const q4x_model *m, q4x_settings *ret, q4x_err *err) {
+    q4x_q4_cfg cfg = {0};
+    k_dims d;
+    int rc = read_cfg(m, &cfg, err);
+    if (!rc) rc = q4x_q4_check(&cfg, &d, err);
+    if (!rc) *ret = cfg.c.said;
+    q4x_q4_cfg_free(&cfg);
+    return rc;
+}
+
 int q4x_qwen4_bind(const q4x_model *m, q4x_qwen4 **ret, q4x_err *err) {
     int rc;
     q4x_q4_cfg cfg = {0};

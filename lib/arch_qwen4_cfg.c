@@ -22,10 +22,10 @@ enum {
 };
 
 static const q4x_key keys[Q4X_Q4_END] = {
-#define KEY(id, hf, gguf, lo, hi) {hf, gguf, lo, hi, DEFAULT_##id},
+#define KEY(id, name, hf, gguf, lo, hi) {name, hf, gguf, lo, hi, DEFAULT_##id},
 #include "lib/arch_keys.def"
 #undef KEY
-#define INT(id, hf, gguf, lo, hi, def) {hf, gguf, lo, hi, def},
+#define INT(id, name, hf, gguf, lo, hi, def) {name, hf, gguf, lo, hi, def},
 #include "lib/arch_qwen4_keys.def"
 #undef INT
 };
@@ -71,8 +71,17 @@ static int check_ple(const q4x_q4_cfg *q, q4x_err *err) {
     return 0;
 }
 
-int q4x_q4_check(const q4x_q4_cfg *q, k_dims *ret, q4x_err *err) {
-    const q4x_cfg *c = &q->c;
+static void note_derived(q4x_q4_cfg *q, const k_dims *d) {
+    q4x_cfg *c = &q->c;
+    q4x_cfg_derived(c, q4x_say_int("wide", d->W), "streams x hidden");
+    if (q->has_idx) q4x_cfg_derived(c, q4x_say_int("blocks_selected", d->nsel), "indexer_budget / block_ratio");
+    if (!q->nple) return;
+    q4x_cfg_derived(c, q4x_say_int("ngram_heads", d->P), "(ngram - 1) x ngram_heads_each");
+    if (c->container == Q4X_HF) q4x_cfg_derived(c, q4x_say_int("ngram_width", d->pw), "ple_width / ngram_heads");
+}
+
+int q4x_q4_check(q4x_q4_cfg *q, k_dims *ret, q4x_err *err) {
+    q4x_cfg *c = &q->c;
     const int64_t *v = c->v;
     int rc;
     if (v[Q4X_Q4_K] > v[Q4X_Q4_E])
@@ -96,6 +105,7 @@ int q4x_q4_check(const q4x_q4_cfg *q, k_dims *ret, q4x_err *err) {
         d.n = (int32_t)v[Q4X_Q4_NGRAM], d.P = (d.n - 1) * (int32_t)v[Q4X_Q4_HPN];
         d.pw = (int32_t)v[Q4X_Q4_PLEW] / d.P, d.Kp = (int32_t)v[Q4X_Q4_KP], d.eos = (int32_t)q->eos;
     }
+    note_derived(q, &d);
     *ret = d;
 done:
     return rc;

@@ -21,6 +21,8 @@ static int layers_by_ratio(q4x_cfg *c, const int64_t *ratio, q4x_err *err) {
         one = ratio[i];
     }
     c->v[Q4X_Q4_RATIO] = one;
+    q4x_cfg_kinds(c, Q4X_FROM_DERIVED, "", "layers whose entry in compress_ratios is not 0 attend");
+    if (one) q4x_cfg_derived(c, q4x_say_int("block_ratio", one), "the one ratio in compress_ratios");
     return 0;
 }
 
@@ -28,11 +30,12 @@ static int read_layers(q4x_q4_cfg *q, const q4x_model *m, q4x_err *err) {
     static const int ids[] = {Q4X_Q4_IH, Q4X_Q4_ID, Q4X_Q4_BUDGET};
     q4x_cfg *c = &q->c;
     int64_t *ratio = NULL, n = 0, v;
-    int has = 0, rc = q4x_cfg_list(c, m, "attention.compress_ratios", c->v[Q4X_KEY_L], &ratio, &n, err);
+    int has = 0,
+        rc = q4x_cfg_list(c, m, "compress_ratios", "attention.compress_ratios", c->v[Q4X_KEY_L], &ratio, &n, err);
     if (rc < 0) return rc;
     if (!rc) TRY(layers_by_ratio(c, ratio, err));
     for (size_t i = 0; i < 3; i++) {
-        rc = q4x_cfg_optional(c, m, c->t->key[ids[i]].gguf, INT64_MIN, INT64_MAX, &v, err);
+        rc = q4x_cfg_optional(c, m, c->t->key[ids[i]].name, c->t->key[ids[i]].gguf, INT64_MIN, INT64_MAX, &v, err);
         if (rc < 0) goto done;
         has += !rc;
     }
@@ -48,9 +51,10 @@ static int read_layers(q4x_q4_cfg *q, const q4x_model *m, q4x_err *err) {
             q->has_idx ? "has a ratio"
             : ratio    ? "has none"
                        : "is missing"));
-    if (q->has_idx)
+    if (q->has_idx) {
         TRY(q4x_cfg_keys(c, m, Q4X_Q4_IH, Q4X_Q4_RATIO, err));
-    else if (!has)
+        q4x_cfg_fixed(c, q4x_say_int("indexer_kv_heads", 1), "GGUF does not say: there is one");
+    } else if (!has)
         TRY(q4x_cfg_interval(c, m, err));
     TRY(q4x_cfg_recurrent(c, m, has ? "attention.compress_ratios" : NULL, err));
 done:
@@ -62,14 +66,16 @@ done:
 static int read_hash(q4x_q4_cfg *q, const q4x_model *m, int64_t P, q4x_err *err) {
     int64_t n = q->c.v[Q4X_Q4_NGRAM];
     const struct {
-        const char *key;
+        const char *name, *key;
         int64_t n;
-    } parts[] = {{"ple.layer_multipliers", n}, {"ple.head_vocab_sizes", P}, {"ple.head_offsets", P}};
+    } parts[] = {{"ngram_multipliers", "ple.layer_multipliers", n},
+                 {"ngram_sizes", "ple.head_vocab_sizes", P},
+                 {"ngram_offsets", "ple.head_offsets", P}};
     int64_t *to = q->hash = malloc((size_t)(n + 2 * P) * sizeof *to);
     if (!to) return q4x_fail(err, Q4X_E_NOMEM, "%s: no memory for the hash constants", q->c.where);
     for (size_t i = 0; i < 3; i++) {
         int64_t *v = NULL, have;
-        int rc = q4x_cfg_list(&q->c, m, parts[i].key, parts[i].n, &v, &have, err);
+        int rc = q4x_cfg_list(&q->c, m, parts[i].name, parts[i].key, parts[i].n, &v, &have, err);
         if (rc) return rc == 1 ? q4x_cfg_absent(&q->c, parts[i].key, err) : rc;
         memcpy(to, v, (size_t)parts[i].n * sizeof *to);
         to += parts[i].n;
@@ -81,10 +87,11 @@ static int read_hash(q4x_q4_cfg *q, const q4x_model *m, int64_t P, q4x_err *err)
 static int read_ple(q4x_q4_cfg *q, const q4x_model *m, q4x_err *err) {
     q4x_cfg *c = &q->c;
     int64_t *layers = NULL, n = 0, pw = 0;
-    int rc = q4x_cfg_list(c, m, "ple.layers", 0, &layers, &n, err);
+    int rc = q4x_cfg_list(c, m, "ple_layers", "ple.layers", 0, &layers, &n, err);
     if (rc < 0) return rc;
     if (rc == 1 || !n) { /* exports of the prediction head alone omit all of these */
         free(layers);
+        if (rc) q4x_cfg_default(c, q4x_say_text("ple_layers", "none"), "ple.layers", "no n-gram embedding");
         return 0;
     }
     int64_t layer = layers[0];
@@ -101,9 +108,11 @@ static int read_ple(q4x_q4_cfg *q, const q4x_model *m, q4x_err *err) {
     TRY(q4x_cfg_keys(c, m, Q4X_Q4_NGRAM, Q4X_Q4_KP, err));
     int64_t P = (c->v[Q4X_Q4_NGRAM] - 1) * c->v[Q4X_Q4_HPN];
     /* this key is the width of one row, not of all heads together */
-    TRY(q4x_cfg_need(c, m, "embedding_length_per_layer_input", 1, c->t->key[Q4X_Q4_PLEW].hi / P, &pw, err));
+    TRY(q4x_cfg_need(c, m, "ngram_width", "embedding_length_per_layer_input", 1, c->t->key[Q4X_Q4_PLEW].hi / P, &pw,
+                     err));
     c->v[Q4X_Q4_PLEW] = pw * P;
-    TRY(q4x_cfg_need(c, m, "ple.eos_token_id", 0, c->v[Q4X_KEY_V] - 1, &q->eos, err));
+    q4x_cfg_derived(c, q4x_say_int("ple_width", pw * P), "ngram_width x ngram_heads");
+    TRY(q4x_cfg_need(c, m, "eos", "ple.eos_token_id", 0, c->v[Q4X_KEY_V] - 1, &q->eos, err));
     TRY(read_hash(q, m, P, err));
 done:
     return rc;
@@ -114,6 +123,7 @@ int q4x_q4_cfg_gguf(const q4x_model *m, q4x_q4_cfg *ret, q4x_err *err) {
     q4x_q4_cfg q = {.c = {.t = &q4x_q4_traits, .container = Q4X_GGUF}, .renorm = 1};
     snprintf(q.c.where, sizeof q.c.where, "%s", q4x_tail(q4x_model_path(m)));
     TRY(q4x_cfg_gguf(&q.c, m, err));
+    q4x_cfg_fixed(&q.c, q4x_say_bool("renormalised", 1), "GGUF does not say: the architecture's router");
     TRY(q4x_cfg_keys(&q.c, m, Q4X_Q4_E, Q4X_Q4_R, err));
     TRY(read_layers(&q, m, err));
     TRY(read_ple(&q, m, err));

@@ -37,7 +37,20 @@ static int read_eos(q4x_q4_cfg *q, const json_t *text, q4x_err *err) {
         }
         j = json_array_get(j, 0);
     }
-    return q4x_cfg_integer(&q->c, key, j, 0, last, &q->eos, err);
+    int rc = q4x_cfg_integer(&q->c, key, j, 0, last, &q->eos, err);
+    if (!rc) q4x_cfg_file(&q->c, q4x_say_int("eos", q->eos), key);
+    return rc;
+}
+
+static void note_ple_layers(q4x_q4_cfg *q, int given) {
+    static const char key[] = "ple_layer_ids";
+    int64_t at[Q4X_Q4_MAXPLE];
+    for (int i = 0; i < q->nple; i++) at[i] = q->ple[i];
+    q4x_setting s = q->nple ? q4x_say_ints("ple_layers", at, q->nple) : q4x_say_text("ple_layers", "none");
+    if (given)
+        q4x_cfg_file(&q->c, s, key);
+    else
+        q4x_cfg_default(&q->c, s, key, "no n-gram embedding");
 }
 
 /* ple_layer_ids are 1-based; doubles count once, order does not matter. */
@@ -60,6 +73,7 @@ static int read_ple_layers(q4x_q4_cfg *q, const json_t *text, q4x_err *err) {
                             Q4X_Q4_MAXPLE);
         q->ple[q->nple++] = i;
     }
+    note_ple_layers(q, ids != NULL);
     return 0;
 }
 
@@ -67,9 +81,10 @@ static int read_ple(q4x_q4_cfg *q, const json_t *text, q4x_err *err) {
     int rc = read_ple_layers(q, text, err);
     if (rc || !q->nple) return rc;
     for (int id = Q4X_Q4_NGRAM; id < Q4X_Q4_END; id++) {
-        if (id == Q4X_Q4_PLEW && !q4x_cfg_get(text, "ple_embed_dim"))
+        if (id == Q4X_Q4_PLEW && !q4x_cfg_get(text, "ple_embed_dim")) {
             q->c.v[id] = q->c.v[Q4X_KEY_D];
-        else
+            q4x_cfg_default(&q->c, q4x_say_int("ple_width", q->c.v[id]), "ple_embed_dim", "hidden");
+        } else
             rc = q4x_cfg_key(&q->c, text, id, err);
         if (rc) return rc;
     }
@@ -82,7 +97,7 @@ int q4x_q4_cfg_hf(const json_t *root, const json_t *text, const char *where, q4x
     snprintf(q.c.where, sizeof q.c.where, "%s", where);
     TRY(q4x_cfg_hf(&q.c, root, text, err));
     for (int id = Q4X_Q4_E; id <= Q4X_Q4_R; id++) TRY(q4x_cfg_key(&q.c, text, id, err));
-    TRY(q4x_cfg_bool(&q.c, text, "norm_topk_prob", 1, &q.renorm, err));
+    TRY(q4x_cfg_bool(&q.c, text, "renormalised", "norm_topk_prob", 1, "of the configuration's class", &q.renorm, err));
     TRY(read_indexer(&q, text, err));
     TRY(read_ple(&q, text, err));
     *ret = q;

@@ -26,11 +26,12 @@
 
 typedef struct {
     int (*bind)(const q4x_model *m, void **ret_weights, q4x_plan **ret_plan, q4x_err *err);
+    int (*settings)(const q4x_model *m, q4x_settings *ret, q4x_err *err);
     void (*free)(void *weights);
 } arch_row;
 
 static const arch_row ARCHS[Q4X_ARCH_COUNT] = {
-#define ARCH(id, gguf, hf, doc) {bind_##id, free_##id},
+#define ARCH(id, gguf, hf, doc) {bind_##id, q4x_##id##_settings, free_##id},
 #include "lib/archs.def"
 #undef ARCH
 };
@@ -60,14 +61,14 @@ static void advise(const q4x_net *n) {
     }
 }
 
-static int unknown_arch(const q4x_net *n, const char *path, q4x_err *err) {
+static int unknown_arch(const q4x_model *m, const char *path, q4x_err *err) {
     static const char names[] =
 #define ARCH(id, gguf, hf, doc) ", " gguf
 #include "lib/archs.def"
 #undef ARCH
         ;
     return q4x_fail(err, Q4X_E_UNSUPPORTED, "%s: architecture '%s' is not one that this build runs (%s)", path,
-                    q4x_model_arch(n->model), names + 2);
+                    q4x_model_arch(m), names + 2);
 }
 
 int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
@@ -76,7 +77,7 @@ int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
     if (!n) return q4x_fail(err, Q4X_E_NOMEM, "%s: out of memory", path);
     TRY(q4x_model_open(path, &n->model, err));
     n->arch = find_arch(n->model);
-    if (!n->arch) TRY(unknown_arch(n, path, err));
+    if (!n->arch) TRY(unknown_arch(n->model, path, err));
     TRY(n->arch->bind(n->model, &n->weights, &n->plan, err));
     advise(n);
     *ret = n;
@@ -84,6 +85,11 @@ int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
 done:
     q4x_net_close(n);
     return rc;
+}
+
+int q4x_settings_read(const q4x_model *m, q4x_settings *ret, q4x_err *err) {
+    const arch_row *a = find_arch(m);
+    return a ? a->settings(m, ret, err) : unknown_arch(m, q4x_model_path(m), err);
 }
 
 void q4x_net_close(q4x_net *n) {

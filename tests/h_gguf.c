@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/model_int.h"
+
 static void must(int ok, const char *what) {
     if (ok) return;
     fprintf(stderr, "h_gguf: %s\n", what);
@@ -136,6 +138,18 @@ void h_gguf_set_u32(h_gguf *g, const char *key, uint32_t v) {
 }
 void h_gguf_set_f32(h_gguf *g, const char *key, float v) {
     memcpy(h_gguf_key(g, key) + 4, &v, sizeof v);
+}
+
+/* They end where the record of the first tensor begins. */
+void h_gguf_take_keys(h_gguf *g, const q4x_model *m) {
+    const uint8_t *p = m->map[0].data;
+    h_buf first = {0};
+    h_str(&first, m->tensor[0].name);
+    memcpy(&g->nkv, p + 16, 8);
+    const uint8_t *end = memmem(p + 24, m->map[0].size - 24, first.p, first.n);
+    must(end != NULL, "the first tensor's record");
+    h_put(&g->kv, p + 24, (size_t)(end - p - 24));
+    h_buf_free(&first);
 }
 
 /* Block elements and bytes, by GGUF id. */

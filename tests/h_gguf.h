@@ -62,6 +62,9 @@ uint8_t *h_gguf_key(h_gguf *g, const char *key);
 void h_gguf_forget(h_gguf *g, const char *key);
 void h_gguf_set_u32(h_gguf *g, const char *key, uint32_t v);
 void h_gguf_set_f32(h_gguf *g, const char *key, float v);
+/* The keys of a GGUF file of one shard, as they are, into an empty g. */
+struct q4x_model;
+void h_gguf_take_keys(h_gguf *g, const struct q4x_model *m);
 
 /* Tensors. tensor: right in every field; data NULL: bytes counting up. */
 void h_gguf_tensor(h_gguf *g, const char *name, int32_t type, uint32_t ndim, const uint64_t *ne, const void *data);
