@@ -97,3 +97,23 @@ done:
     free(l);
     return total;
 }
+
+enum { TILE_MAX = 512, TARGET = 24 << 20 /* bytes */ };
+
+int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off, int32_t *ret_tile,
+                      q4x_err *err) {
+    int64_t n;
+    for (int32_t t = tile ? tile : TILE_MAX;; t /= 2) {
+        n = q4x_arena_layout(p, t < n_ctx ? t : n_ctx, n_ctx, ret_off, err);
+        *ret_tile = t;
+        if (n < 0 || tile || t <= Q4X_TILE_MIN || (uint64_t)n * sizeof(float) <= TARGET) return n;
+    }
+}
+
+int64_t q4x_state_rows(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx) {
+    switch (s->rows_kind) {
+    case Q4X_ROWS_POS: return n_ctx;
+    case Q4X_ROWS_BLOCK: return n_ctx / p->d.ratio + 1;
+    default: return s->rows;
+    }
+}

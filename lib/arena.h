@@ -1,9 +1,11 @@
-/* arena.h: where the outputs of a plan lie. One buffer a run, sized before the first op; a node's space is reused once
- * its last reader ran. */
+/* arena.h: where the outputs of a plan lie, and how long its states are. One buffer a run, sized before the first op; a
+ * node's space is reused once its last reader ran. */
 #ifndef Q4X_ARENA_H
 #define Q4X_ARENA_H
 
 #include "lib/plan.h"
+
+enum { Q4X_TILE_MIN = 64 }; /* rows a pass are a multiple of this */
 
 /* Columns of a node's output when Tc positions are known. */
 int64_t q4x_node_cols(const q4x_plan *p, int32_t node, int64_t Tc);
@@ -11,5 +13,13 @@ int64_t q4x_node_cols(const q4x_plan *p, int32_t node, int64_t Tc);
 /* Lay out the outputs for tiles of `rows` rows and up to n_ctx positions. ret_off[node] in floats (aliases share their
  * source's; the logits node has none: -1). Returns the floats needed, or a negative error (overflow, no memory). */
 int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);
+
+/* The same for the rows of a pass that a run of up to n_ctx positions takes: `tile` when it is not 0, else the largest
+ * for which the outputs stay near 24 MiB. *ret_tile: the one that was taken. */
+int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off, int32_t *ret_tile,
+                      q4x_err *err);
+
+/* Rows of a state when up to n_ctx positions are reached. */
+int64_t q4x_state_rows(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx);
 
 #endif

@@ -42,6 +42,11 @@ unsigned long long q4x_machine_resident_peak(void) {
     return getrusage(RUSAGE_SELF, &u) ? 0 : (unsigned long long)u.ru_maxrss * 1024;
 }
 
+unsigned long long q4x_machine_memory(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (unsigned long long)pages * (unsigned long long)size : 0;
+}
+
 int q4x_machine_cpus(void) {
     cpu_set_t set;
     int n = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN) : CPU_COUNT(&set);

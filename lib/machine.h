@@ -14,6 +14,8 @@ int q4x_machine_check(q4x_err *err);
 /* Bytes resident now and at the peak, from the system; 0 where it does not say. Not thread-safe with itself. */
 unsigned long long q4x_machine_resident(void);
 unsigned long long q4x_machine_resident_peak(void);
+/* Bytes of memory that this machine has; 0: the system does not say. */
+unsigned long long q4x_machine_memory(void);
 /* Logical processors this process may use. */
 int q4x_machine_cpus(void);
 /* Seconds of a monotonic clock. */

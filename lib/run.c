@@ -12,7 +12,6 @@
 #include "lib/arena.h"
 #include "lib/plant.h"
 
-enum { TILE_MAX = 512, TILE_MIN = 64, ARENA_TARGET = 24 << 20 };
 _Static_assert(sizeof((q4x_arm *)0)->item / sizeof(q4x_item) <= 32, "one bit an item in q4x_run.planted");
 
 struct q4x_run {
@@ -137,14 +136,6 @@ static void *zalloc(int64_t n, size_t size) {
     return p;
 }
 
-static int64_t state_cap(const q4x_run *r, const q4x_state_desc *s) {
-    switch (s->rows_kind) {
-    case Q4X_ROWS_POS: return r->n_ctx;
-    case Q4X_ROWS_BLOCK: return r->n_ctx / r->plan->d.ratio + 1;
-    default: return s->rows;
-    }
-}
-
 static int alloc_states(q4x_run *r, q4x_err *err) {
     r->st = calloc((size_t)r->plan->nstates + 1, sizeof *r->st);
     if (!r->st) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
@@ -153,7 +144,7 @@ static int alloc_states(q4x_run *r, q4x_err *err) {
         k_state *st = &r->st[i];
         int64_t n;
         st->cols = s->cols;
-        st->cap = state_cap(r, s);
+        st->cap = q4x_state_rows(r->plan, s, r->n_ctx);
         /* Not touched before use: a cache costs memory for the positions that were reached. */
         if (__builtin_mul_overflow(st->cap, st->cols, &n) || !(st->f = calloc((size_t)(n > 0 ? n : 1), sizeof(float))))
             return q4x_fail(err, Q4X_E_NOMEM, "state %s: no memory for %lld x %lld values; use a smaller context",
@@ -188,21 +179,14 @@ static k_state *copy_before(q4x_run *r, const k_state *st) {
     return &r->before;
 }
 
-/* The largest tile whose arena stays near ARENA_TARGET. */
 static int alloc_arena(q4x_run *r, q4x_err *err) {
     const q4x_plan *p = r->plan;
     r->off = calloc((size_t)p->nnodes, sizeof *r->off);
     if (!r->off) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
-    int32_t tile = r->tile ? r->tile : TILE_MAX;
-    for (;; tile /= 2) {
-        int64_t rows = tile < r->n_ctx ? tile : r->n_ctx;
-        r->arena_n = q4x_arena_layout(p, rows, r->n_ctx, r->off, err);
-        if (r->arena_n < 0) return (int)r->arena_n;
-        if (r->tile || tile <= TILE_MIN || (uint64_t)r->arena_n * sizeof(float) <= ARENA_TARGET) break;
-    }
-    r->tile = tile;
+    r->arena_n = q4x_arena_fit(p, r->tile, r->n_ctx, r->off, &r->tile, err);
+    if (r->arena_n < 0) return (int)r->arena_n;
     r->arena = zalloc(r->arena_n, sizeof(float));
-    r->scratch_n = k_scratch_floats(&p->d, tile, r->n_ctx);
+    r->scratch_n = k_scratch_floats(&p->d, r->tile, r->n_ctx);
     r->scratch = zalloc(r->scratch_n * r->nth, sizeof(float));
     if (!r->arena || !r->scratch)
         return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %lld MiB of activations; use a smaller context",
@@ -210,7 +194,7 @@ static int alloc_arena(q4x_run *r, q4x_err *err) {
     return 0;
 }
 
-static int default_threads(void) {
+int q4x_run_default_threads(void) {
 #ifdef _OPENMP
     return omp_get_max_threads();
 #else
@@ -225,7 +209,7 @@ int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t til
     if (n_ctx < 1 || n_ctx > p->ctx_max)
         return q4x_fail(err, Q4X_E_ARG, "context: %lld positions, expected 1 to the model's %lld", (long long)n_ctx,
                         (long long)p->ctx_max);
-    Q4X_BUG_IF(tile < 0 || tile % TILE_MIN);
+    Q4X_BUG_IF(tile < 0 || tile % Q4X_TILE_MIN);
     q4x_run *r = calloc(1, sizeof *r);
     if (!r) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
     r->net = n;
@@ -233,7 +217,7 @@ int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t til
     r->arm = *arm;
     r->n_ctx = n_ctx;
     r->tile = tile;
-    r->nth = arm->threads ? arm->threads : default_threads();
+    r->nth = arm->threads ? arm->threads : q4x_run_default_threads();
     TRY(check_levers(r, err));
     r->lv = calloc((size_t)p->nnodes, sizeof *r->lv);
     if (r->plants) r->plant = calloc((size_t)p->nnodes, sizeof *r->plant);

@@ -29,6 +29,7 @@ void q4x_run_reset(q4x_run *r);
 const q4x_plan *q4x_run_plan(const q4x_run *r);
 const q4x_arm *q4x_run_arm(const q4x_run *r);
 int32_t q4x_run_threads(const q4x_run *r);
+int q4x_run_default_threads(void); /* when the arm does not say */
 /* 1 when this item of the arm, a plant, has moved a bit since the run was new. */
 int q4x_run_planted(const q4x_run *r, int item);
 

@@ -1,0 +1,193 @@
+#include "lib/need.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/ops.h"
+#include "lib/arena.h"
+#include "lib/tapstat.h"
+
+const char *const q4x_need_states[Q4X_NEED_STATES] = {"kv", "indexer", "conv", "delta", "ngram"};
+
+/* ---- weights ---- */
+
+typedef struct {
+    const q4x_tensor *t;
+    int mapped, gathered; /* read by a node as a matrix; row by row */
+} use;
+
+static int by_place(const void *a, const void *b) {
+    const char *x = ((const use *)a)->t->data, *y = ((const use *)b)->t->data;
+    return (x > y) - (x < y);
+}
+
+/* The tensor that these bytes lie in; NULL: none. */
+static use *find(use *u, int64_t n, const void *data) {
+    int64_t lo = 0, hi = n;
+    while (lo < hi) { /* the first behind data */
+        int64_t mid = lo + (hi - lo) / 2;
+        if ((const char *)u[mid].t->data <= (const char *)data)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    if (!lo || (const char *)data >= (const char *)u[lo - 1].t->data + u[lo - 1].t->bytes) return NULL;
+    return &u[lo - 1];
+}
+
+static int gathers(k_op op) {
+    return op == K_OP_embed || op == K_OP_ple_gather;
+}
+
+static void read_plan(const q4x_plan *p, use *u, int64_t n) {
+    for (int32_t i = 0; i < p->nnodes; i++)
+        for (int k = 0; k < K_MAXW; k++)
+            for (int32_t j = 0; j < p->node[i].nw[k]; j++) {
+                use *x = find(u, n, p->node[i].w[k][j].data);
+                if (x) *(gathers(p->node[i].op) ? &x->gathered : &x->mapped) = 1;
+            }
+}
+
+static int64_t trunk_of(const q4x_net *n) {
+    return q4x_net_dims(n)->L;
+}
+
+/* A head that stands beside a tied embedding is in no node and no vector. */
+static int left_alone(const q4x_tensor *t, q4x_tensor_class c) {
+    return c == Q4X_TC_PREDICTION || c == Q4X_TC_VISION || c == Q4X_TC_HEAD || t->ndim < 1;
+}
+
+static void add_class(q4x_need *d, const use *u, q4x_tensor_class c) {
+    const q4x_tensor *t = u->t;
+    q4x_need_class *k = &d->cls[c];
+    uint64_t elems = (uint64_t)t->ne[0] * (uint64_t)t->ne[1] * (uint64_t)t->ne[2] * (uint64_t)t->ne[3];
+    k->tensors++;
+    if (u->mapped)
+        k->mapped += t->bytes;
+    else if (u->gathered)
+        k->gathered += t->bytes;
+    else if (left_alone(t, c))
+        k->unused += t->bytes;
+    else
+        k->copied += elems * (t->type == K_T_I64 ? 8 : 4);
+}
+
+/* What one token reads: a row of each gathering node and head of the hash, of experts those that are chosen. */
+static uint64_t token_bytes(const q4x_need *d, const q4x_plan *p) {
+    uint64_t sum = 0;
+    for (int c = 0; c < Q4X_TC_COUNT; c++) {
+        if (c == Q4X_TC_EXPERTS && p->d.E)
+            sum += d->cls[c].mapped / (uint64_t)p->d.E * (uint64_t)p->d.K;
+        else
+            sum += d->cls[c].mapped;
+    }
+    for (int32_t i = 0; i < p->nnodes; i++)
+        if (gathers(p->node[i].op))
+            sum += p->node[i].w[0][0].row_bytes * (uint64_t)(p->node[i].op == K_OP_embed ? 1 : p->d.P);
+    return sum;
+}
+
+static int weights(const q4x_net *n, q4x_need *d, q4x_err *err) {
+    const q4x_model *m = q4x_net_model(n);
+    const int64_t nt = q4x_model_ntensors(m);
+    use *u = calloc((size_t)(nt ? nt : 1), sizeof *u);
+    if (!u) return q4x_fail(err, Q4X_E_NOMEM, "no memory to look at %lld tensors", (long long)nt);
+    for (int64_t i = 0; i < nt; i++) u[i].t = q4x_model_tensor(m, i);
+    qsort(u, (size_t)nt, sizeof *u, by_place);
+    read_plan(q4x_net_plan(n), u, nt);
+    for (int64_t i = 0; i < nt; i++) add_class(d, &u[i], q4x_tensor_class_of(u[i].t->name, trunk_of(n)));
+    free(u);
+    d->token = token_bytes(d, q4x_net_plan(n));
+    return 0;
+}
+
+/* ---- states ---- */
+
+static q4x_need_state state_kind(const char *name) {
+    static const struct {
+        const char *word;
+        q4x_need_state kind;
+    } words[] = {{".state.k", Q4X_NEED_KV},         {".state.v", Q4X_NEED_KV},        {".state.idx", Q4X_NEED_INDEXER},
+                 {".state.pool", Q4X_NEED_INDEXER}, {".state.delta", Q4X_NEED_DELTA}, {".state.conv", Q4X_NEED_CONV}};
+    const char *s = strstr(name, ".state.");
+    for (size_t i = 0; s && i < sizeof words / sizeof *words; i++)
+        if (!strcmp(s, words[i].word)) return words[i].kind;
+    return Q4X_NEED_NGRAM;
+}
+
+static int states(const q4x_plan *p, q4x_need *d, q4x_err *err) {
+    for (int32_t i = 0; i < p->nstates; i++) {
+        const q4x_state_desc *s = &p->state[i];
+        uint64_t bytes;
+        if (__builtin_mul_overflow((uint64_t)q4x_state_rows(p, s, d->n_ctx), (uint64_t)s->cols * sizeof(float), &bytes))
+            return q4x_fail(err, Q4X_E_NOMEM, "state %s: too large; use a smaller context", s->name);
+        d->state[state_kind(s->name)] += bytes;
+        d->states += bytes;
+    }
+    return 0;
+}
+
+/* ---- activations ---- */
+
+static int arena(const q4x_plan *p, q4x_need *d, q4x_err *err) {
+    int64_t *off = calloc((size_t)p->nnodes, sizeof *off);
+    if (!off) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the layout of %d nodes", p->nnodes);
+    int64_t n = q4x_arena_fit(p, 0, d->n_ctx, off, &d->tile, err);
+    free(off);
+    if (n < 0) return (int)n;
+    d->arena = (uint64_t)n * sizeof(float);
+    d->logits = (uint64_t)p->d.V * sizeof(float);
+    return 0;
+}
+
+/* Rows of a pass gathered from the table, twice: one set is sent while the next is read. */
+static uint64_t pinned(const q4x_plan *p, int64_t rows) {
+    uint64_t sum = 0;
+    for (int32_t i = 0; i < p->nnodes; i++)
+        if (p->node[i].op == K_OP_ple_gather)
+            sum += 2 * (uint64_t)rows * (uint64_t)p->d.P * p->node[i].w[0][0].row_bytes;
+    return sum;
+}
+
+static void taps(const q4x_plan *p, q4x_need *d) {
+    for (int32_t i = 0; i < p->nnodes; i++) {
+        if (!p->node[i].is_public) continue;
+        uint64_t cols = (uint64_t)q4x_node_cols(p, i, 1);
+        d->tap_full += cols * sizeof(float);
+        d->tap_sketch += cols <= Q4X_SKETCH_RAW ? cols * sizeof(float) : 256 * sizeof(double);
+    }
+}
+
+static void sums(const q4x_plan *p, q4x_need *d) {
+    uint64_t mapped = 0, copied = 0, embedding = d->cls[Q4X_TC_EMBEDDING].gathered;
+    for (int c = 0; c < Q4X_TC_COUNT; c++) {
+        mapped += d->cls[c].mapped;
+        copied += d->cls[c].copied;
+    }
+    if (d->cuda) {
+        d->scratch = pinned(p, d->tile < d->n_ctx ? d->tile : d->n_ctx);
+        d->weights = mapped + copied + embedding;
+        d->own = d->weights + d->states + d->arena + d->logits;
+    } else {
+        d->scratch = (uint64_t)k_scratch_floats(&p->d, d->tile, d->n_ctx) * sizeof(float) * (uint64_t)d->threads;
+        d->weights = mapped;
+        d->own = copied + d->states + d->arena + d->logits + d->scratch;
+    }
+}
+
+int q4x_need_of(const q4x_net *n, int cuda, int64_t n_ctx, int threads, q4x_need *ret, q4x_err *err) {
+    const q4x_plan *p = q4x_net_plan(n);
+    q4x_need d = {.cuda = cuda, .n_ctx = n_ctx, .threads = cuda ? 0 : threads ? threads : q4x_run_default_threads()};
+    int rc = 0;
+    if (n_ctx < 1 || n_ctx > p->ctx_max)
+        return q4x_fail(err, Q4X_E_ARG, "context: %lld positions, expected 1 to the model's %lld", (long long)n_ctx,
+                        (long long)p->ctx_max);
+    TRY(weights(n, &d, err));
+    TRY(states(p, &d, err));
+    TRY(arena(p, &d, err));
+    taps(p, &d);
+    sums(p, &d);
+    *ret = d;
+done:
+    return rc;
+}

@@ -1,0 +1,54 @@
+/* need.h: the memory that a run needs, computed from the model's header and its plan, without running and without the
+ * device.
+ *
+ * The processor maps the file: matrices are read where they lie, the rows of tables as ids ask for them; vectors are
+ * copied as f32. A device has no map of the file: matrices stay quantised in its memory, but for the n-gram table,
+ * whose rows are gathered on the host and sent. Arena and states are those of lib/arena.h on both.
+ */
+#ifndef Q4X_NEED_H
+#define Q4X_NEED_H
+
+#include "lib/run.h"
+#include "lib/tensor_class.h"
+
+/* What kind of state a buffer of the run is, by its name. */
+typedef enum {
+    Q4X_NEED_KV,
+    Q4X_NEED_INDEXER,
+    Q4X_NEED_CONV,
+    Q4X_NEED_DELTA,
+    Q4X_NEED_NGRAM,
+    Q4X_NEED_STATES
+} q4x_need_state;
+extern const char *const q4x_need_states[Q4X_NEED_STATES]; /* "kv" */
+
+typedef struct {
+    int64_t tensors;
+    uint64_t mapped;   /* bytes of matrices: a run reads them where they lie */
+    uint64_t gathered; /* of tables of which only the rows asked for are read */
+    uint64_t copied;   /* what vectors take as f32, in memory from the start */
+    uint64_t unused;   /* in the file, not run */
+} q4x_need_class;
+
+typedef struct {
+    int cuda;
+    int64_t n_ctx;
+    int32_t tile, threads; /* rows a pass; 0 threads on a device */
+    q4x_need_class cls[Q4X_TC_COUNT];
+    uint64_t token; /* bytes of weights that one decoded token reads: of the experts those used, of tables its rows */
+    uint64_t state[Q4X_NEED_STATES];
+    uint64_t arena, logits;
+    uint64_t scratch; /* processor: all threads together. Device: pinned memory of the host for gathered rows */
+    uint64_t tap_sketch,
+        tap_full; /* payload that a dump of the public nodes gets for one row: sketches, full tensors */
+    /* sums */
+    uint64_t states;  /* of state[] */
+    uint64_t weights; /* processor: mapped. Device: in its memory, vectors too */
+    uint64_t own;     /* processor: memory of the process, besides the map. Device: its memory, all together */
+} q4x_need;
+
+/* For one sequence of up to n_ctx positions, 1 .. the model's. threads 0: as a run takes when it is not told. Errors: a
+ * context out of range, no memory. */
+int q4x_need_of(const q4x_net *n, int cuda, int64_t n_ctx, int threads, q4x_need *ret, q4x_err *err);
+
+#endif
