@@ -164,6 +164,16 @@ void h_hf_write_st(const char *dir, const char *file, const char *head, const vo
     assert_int_equal(fclose(f), 0);
 }
 
+/* With blanks behind it, so that data begin at a multiple of 8, as the format's own library has it. */
+static char *padded(char *text) {
+    size_t n = strlen(text), to = (n + 7) / 8 * 8;
+    text = realloc(text, to + 1);
+    assert_non_null(text);
+    memset(text + n, ' ', to - n);
+    text[to] = 0;
+    return text;
+}
+
 /* The tensors of one shard; shard -1: all. */
 static void write_shard(const h_hf *h, const char *dir, const char *file, int shard) {
     json_t *head = json_object();
@@ -178,7 +188,7 @@ static void write_shard(const h_hf *h, const char *dir, const char *file, int sh
                                       (json_int_t)at, (json_int_t)(at + t->bytes)));
         at += t->bytes;
     }
-    char *text = json_dumps(head, JSON_COMPACT), *data = malloc(at + 1);
+    char *text = padded(json_dumps(head, JSON_COMPACT)), *data = malloc(at + 1);
     assert_non_null(text);
     assert_non_null(data);
     at = 0;
