@@ -104,6 +104,9 @@ int cmd_read_file(const char *path, char **ret, size_t *ret_n, q4x_err *err);
 int cmd_tok_need(const q4x_model *m, q4x_tok **ret, q4x_err *err);
 /* UTF-8 as it is; to a terminal without what could drive it. */
 void cmd_put_text(FILE *to, const char *text, size_t n);
+/* The same as part of a line, into buf, cut to size: characters that drive a terminal, those that turn the direction
+ * and what is no UTF-8 become \xHH. Returns buf. */
+const char *cmd_plain(const char *text, size_t n, char *buf, size_t size);
 /* Any bytes on one line, quoted: printable ASCII as it is, else \n \r \t \\ \" or \xHH. */
 void cmd_put_bytes(FILE *to, const uint8_t *p, size_t n);
 

@@ -1,25 +1,37 @@
 /* cmd_info.c: what is in a model, a checkpoint or a dump. */
-#include <stdio.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "bin/cmd.h"
-#include "kernels/quant.h"
-#include "lib/dump.h"
-#include "lib/inventory.h"
-#include "lib/run.h"
+#include "bin/info.h"
+#include "kernels/dev.h"
+#include "lib/digest.h"
 
-typedef struct {
-    const char *file;
-    int nodes;
-} options;
+enum { KEY_PLAN = 0x100, KEY_CTX, KEY_DEVICE, KEY_HASH, KEY_SHA256, KEY_THREADS };
+enum { DEFAULT_CTX = 4096 };
+
+static int64_t number(struct argp_state *state, const char *what, const char *arg, int64_t most) {
+    char *end;
+    errno = 0;
+    long long v = strtoll(arg, &end, 10);
+    if (errno || end == arg || *end || v < 1 || v > most)
+        argp_error(state, "%s: '%.40s', expected a number from 1 to %lld", what, arg, (long long)most);
+    return v;
+}
 
 static error_t option(int key, char *arg, struct argp_state *state) {
-    options *o = state->input;
+    info_options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case 'n': o->nodes = 1; return 0;
+    case KEY_PLAN: o->plan = 1; return 0;
+    case KEY_CTX: o->ctx = number(state, "--ctx", arg, INT32_MAX); return 0;
+    case KEY_DEVICE: o->device = arg; return 0;
+    case KEY_HASH: o->hash = 1; return 0;
+    case KEY_SHA256: o->sha256 = 1; return 0;
+    case KEY_THREADS: o->threads = (int)number(state, "--threads", arg, 1024); return 0;
     case ARGP_KEY_ARG:
         if (o->file) return ARGP_ERR_UNKNOWN;
         o->file = arg;
@@ -28,295 +40,141 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* The fields of k_dims that say something to a reader, with the word for each. */
-static const struct {
-    const char *key;
-    size_t at;
-} dims[] = {
-#define D(key, field)                                                                                                  \
-    { key, offsetof(k_dims, field) }
-    D("hidden", D),
-    D("streams", N),
-    D("hc_rank", R),
-    D("vocabulary", V),
-    D("layers", L),
-    D("gdn_key_heads", nk),
-    D("gdn_value_heads", nv),
-    D("gdn_key_width", dk),
-    D("gdn_value_width", dv),
-    D("gdn_conv_taps", Kc),
-    D("gdn_gate_silu", gate_silu),
-    D("gguf_head_order", gguf_heads),
-    D("heads", H),
-    D("kv_heads", G),
-    D("head_width", hd),
-    D("rotated", rot),
-    D("indexer_heads", ih),
-    D("indexer_width", id),
-    D("block_ratio", ratio),
-    D("blocks_selected", nsel),
-    D("experts", E),
-    D("experts_used", K),
-    D("expert_width", F),
-    D("shared_expert_width", Fs),
-    D("mlp_width", Fd),
-    D("renormalised", renorm),
-    D("ngram", n),
-    D("ngram_heads", P),
-    D("ngram_width", pw),
-    D("ngram_conv_taps", Kp),
-    D("eos", eos),
-#undef D
-};
-enum { NDIMS = (int)(sizeof dims / sizeof *dims) };
-
-static int dim(const k_dims *d, int i) {
-    int32_t v;
-    memcpy(&v, (const char *)d + dims[i].at, sizeof v);
-    return v;
-}
-
-static const char *type_name(int32_t type) {
-    const k_quant *q = k_quant_get(type);
-    return q ? q->name : "?";
-}
-
-/* ---- models ---- */
-
-typedef struct {
-    const q4x_model *m;
-    const q4x_net *net; /* NULL: the architecture could not be bound, why says why */
-    const char *why;
-    char fingerprint[33];
-    q4x_tok *tok; /* NULL: none, or one that cannot be used, tok_why says why */
-    const char *tok_why;
-    q4x_group *group, *type;
-    int ngroups, ntypes;
-} model_facts;
-
-static json_t *groups_json(const q4x_group *g, int n) {
-    json_t *a = json_array();
-    for (int i = 0; i < n; i++) {
-        json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "type", type_name(g[i].type), "tensors", (json_int_t)g[i].n,
-                              "elements", (json_int_t)g[i].elements, "bytes", (json_int_t)g[i].bytes);
-        if (g[i].name[0]) json_object_set_new(o, "name", json_string(g[i].name));
-        json_array_append_new(a, o);
-    }
-    return a;
-}
-
-/* A token that the file may name. */
-static json_t *id_json(int32_t id) {
-    return id < 0 ? json_null() : json_integer(id);
-}
-
-static json_t *tok_json(const model_facts *f) {
-    if (!f->tok) return f->tok_why ? json_pack("{s:s}", "unsupported", f->tok_why) : json_null();
-    const q4x_tok_facts *t = q4x_tok_about(f->tok);
-    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:b, s:b, s:b, s:b}", "model", t->model, "pre", t->pre, "ids",
-                     t->ids, "added", t->added, "merges", t->merges, "bos", id_json(t->bos), "eos", id_json(t->eos),
-                     "add_bos", t->add_bos, "add_eos", t->add_eos, "nfc", t->nfc, "prefix_space", t->prefix_space);
-}
-
-static void tok_text(const model_facts *f) {
-    if (!f->tok) {
-        printf("tokenizer     %s%s\n", f->tok_why ? "cannot be used: " : "none", f->tok_why ? f->tok_why : "");
-        return;
-    }
-    const q4x_tok_facts *t = q4x_tok_about(f->tok);
-    printf("tokenizer     %s, pattern %s, %d ids, %d of them added, %d merges", t->model, t->pre, t->ids, t->added,
-           t->merges);
-    if (t->bos >= 0) printf(", %sbos %d", t->add_bos ? "adds " : "", t->bos);
-    if (t->eos >= 0) printf(", %seos %d", t->add_eos ? "adds " : "", t->eos);
-    printf("%s%s\n", t->nfc ? ", NFC" : "", t->prefix_space ? ", a blank before pieces" : "");
-}
-
-static json_t *model_json(const model_facts *f) {
-    json_t *shards = json_array(), *hyper = NULL, *plan = NULL;
-    for (int i = 0; i < q4x_model_nshards(f->m); i++) {
-        const q4x_shard *s = q4x_model_shard(f->m, i);
-        json_array_append_new(shards, json_pack("{s:s, s:I}", "path", s->path, "bytes", (json_int_t)s->size));
-    }
-    if (f->net) {
-        const k_dims *d = q4x_net_dims(f->net);
-        const q4x_plan *p = q4x_net_plan(f->net);
-        hyper = json_object();
-        for (int i = 0; i < NDIMS; i++) json_object_set_new(hyper, dims[i].key, json_integer(dim(d, i)));
-        json_object_set_new(hyper, "epsilon", cmd_real((double)d->eps));
-        plan =
-            json_pack("{s:i, s:i, s:I}", "nodes", p->nnodes, "states", p->nstates, "context", (json_int_t)p->ctx_max);
-    }
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o?, s:o?, s:s?, s:o, s:I, s:o, s:o}", "kind", "model", "path",
-                     q4x_model_path(f->m), "arch", q4x_model_arch(f->m), "container",
-                     q4x_model_container(f->m) == Q4X_GGUF ? "gguf" : "safetensors", "fingerprint", f->fingerprint,
-                     "shards", shards, "hyper_parameters", hyper, "plan", plan, "unsupported", f->why, "tokenizer",
-                     tok_json(f), "tensors", (json_int_t)q4x_model_ntensors(f->m), "types",
-                     groups_json(f->type, f->ntypes), "groups", groups_json(f->group, f->ngroups));
-}
-
-static void model_text(const model_facts *f, int verbose) {
-    printf("%s\narchitecture  %s (%s)\nfingerprint   %s\n", q4x_model_path(f->m), q4x_model_arch(f->m),
-           q4x_model_container(f->m) == Q4X_GGUF ? "GGUF" : "safetensors", f->fingerprint);
-    int n = q4x_model_nshards(f->m);
-    for (int i = 0; i < n; i++) {
-        const q4x_shard *s = q4x_model_shard(f->m, i);
-        printf("%-13s %s, %llu bytes\n", i ? "" : n > 1 ? "shards" : "file", s->path, (unsigned long long)s->size);
-    }
-    tok_text(f);
-    if (f->net) {
-        const k_dims *d = q4x_net_dims(f->net);
-        const q4x_plan *p = q4x_net_plan(f->net);
-        printf("plan          %d nodes, %d states, context %lld\n", p->nnodes, p->nstates, (long long)p->ctx_max);
-        for (int i = 0; i < NDIMS; i++)
-            printf("%s%-20s %8d%s", i % 3 ? "  " : "", dims[i].key, dim(d, i), i % 3 == 2 ? "\n" : "");
-        printf("%s%-20s %8g\n", NDIMS % 3 ? "  " : "", "epsilon", (double)d->eps);
-    } else {
-        printf("not runnable  %s\n", f->why);
-    }
-    printf("\n%-10s %8s %14s %14s  bits\n", "type", "tensors", "elements", "bytes");
-    for (int i = 0; i < f->ntypes; i++)
-        printf("%-10s %8lld %14llu %14llu  %.2f\n", type_name(f->type[i].type), (long long)f->type[i].n,
-               (unsigned long long)f->type[i].elements, (unsigned long long)f->type[i].bytes,
-               8.0 * (double)f->type[i].bytes / (double)(f->type[i].elements ? f->type[i].elements : 1));
-    if (!verbose) return;
-    printf("\n%-56s %-8s %7s %14s\n", "tensor", "type", "count", "bytes");
-    for (int i = 0; i < f->ngroups; i++)
-        printf("%-56s %-8s %7lld %14llu\n", f->group[i].name, type_name(f->group[i].type), (long long)f->group[i].n,
-               (unsigned long long)f->group[i].bytes);
-}
-
 /* One name a line: the vocabulary of taps of this model. */
 static void print_nodes(const q4x_plan *p) {
     for (int i = 0; i < p->nnodes; i++) printf("%s%s\n", p->node[i].name, p->node[i].is_public ? " public" : "");
     for (int i = 0; i < p->nstates; i++) printf("%s state\n", p->state[i].name);
 }
 
-static int model_info(const options *o, cmd_ctx *c) {
+static void tell(void *ctx, uint64_t done, uint64_t total) {
+    cmd_ctx *c = ctx;
+    q4x_log_progress(&c->log, "MiB", done >> 20, total >> 20);
+}
+
+/* ---- the parts of what is known of a model ---- */
+
+static int find_groups(info_model *f, q4x_err *err) {
+    const q4x_setting *L = f->has_settings ? q4x_settings_find(&f->settings, "layers") : NULL;
+    int rc;
+    TRY(q4x_model_fingerprint(f->m, f->fingerprint, err));
+    TRY(q4x_inventory(f->m, &f->group, &f->ngroups, err));
+    TRY(q4x_inventory(f->m, &f->type, &f->ntypes, err));
+    TRY(q4x_inventory_by_class(f->m, L ? L->i : -1, &f->cls, &f->nclasses, err));
+    f->ntypes = q4x_inventory_by_type(f->type, f->ntypes);
+done:
+    return rc;
+}
+
+static int find_needs(info_model *f, const info_options *o, q4x_err *err) {
+    q4x_arm arm = {0};
+    k_dev_info dev;
+    if (!f->net) return 0;
+    if (o->device) {
+        int rc = q4x_arm_parse(o->device, &arm, err);
+        if (rc) return rc;
+        if (arm.nitems)
+            return q4x_fail(err, Q4X_E_ARG, "--device: '%.40s', expected cpu[/THREADS] or cuda[/N] without levers",
+                            o->device);
+    }
+    k_dev_query(&dev);
+    const int64_t most = q4x_net_plan(f->net)->ctx_max, ctx = o->ctx ? o->ctx : most < DEFAULT_CTX ? most : DEFAULT_CTX;
+    for (int cuda = 0; cuda < INFO_DEVICES; cuda++) {
+        if (o->device ? arm.cuda != cuda : cuda && !dev.built) continue;
+        int rc = q4x_need_of(f->net, cuda, ctx, arm.threads ? arm.threads : o->threads, &f->need[f->nneeds], err);
+        if (rc) return rc;
+        f->nneeds++;
+    }
+    return 0;
+}
+
+static int add_file(info_model *f, const char *path, uint64_t size, cmd_ctx *c, q4x_err *err) {
+    info_file *d = &f->digest[f->ndigests];
+    snprintf(d->path, sizeof d->path, "%s", path);
+    int rc = q4x_digest_file(path, size, tell, c, d->sha256, err);
+    if (!rc) f->ndigests++;
+    return rc;
+}
+
+/* Shards, and of a checkpoint what else makes the model. */
+static int find_files(info_model *f, cmd_ctx *c, q4x_err *err) {
+    static const char *const beside[] = {"config.json", "tokenizer.json"};
+    const int n = q4x_model_nshards(f->m);
+    int rc = 0;
+    f->digest = calloc((size_t)n + 2, sizeof *f->digest);
+    if (!f->digest) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the digests of %d files", n);
+    for (int i = 0; !rc && i < n; i++) {
+        const q4x_shard *s = q4x_model_shard(f->m, i);
+        rc = add_file(f, s->path, s->size, c, err);
+    }
+    const char *first = n ? q4x_model_shard(f->m, 0)->path : "", *slash = strrchr(first, '/');
+    for (int i = 0; !rc && i < 2 && q4x_model_container(f->m) == Q4X_HF; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%.*s%s", slash ? (int)(slash - first + 1) : 0, first, beside[i]);
+        if (!access(path, F_OK)) rc = add_file(f, path, UINT64_MAX, c, err);
+    }
+    return rc;
+}
+
+static int find_all(info_model *f, const info_options *o, cmd_ctx *c, q4x_err *err) {
+    int rc;
+    TRY(find_groups(f, err));
+    TRY(find_needs(f, o, err));
+    if (f->net) TRY(q4x_need_uses(f->net, &f->use, err));
+    if (o->hash) TRY(q4x_digest_tensors(f->m, o->threads, tell, c, &f->hash, err));
+    if (o->sha256) TRY(find_files(f, c, err));
+done:
+    q4x_log_done(&c->log);
+    return rc;
+}
+
+static void drop(info_model *f) {
+    free(f->group);
+    free(f->type);
+    free(f->cls);
+    free(f->hash);
+    free(f->use);
+    free(f->digest);
+    q4x_tok_close(f->tok);
+}
+
+static int model_info(const info_options *o, cmd_ctx *c) {
     q4x_err err = {0}, why = {0}, tok_why = {0};
     q4x_model *m = NULL;
     q4x_net *net = NULL;
-    model_facts f = {0};
+    info_model *f = calloc(1, sizeof *f);
     int code = CMD_OK;
-    /* A file whose architecture is unknown is still worth describing. */
-    if (q4x_net_open(o->file, &net, &why) && q4x_model_open(o->file, &m, &err)) return cmd_fail(c, &err);
-    f.m = net ? q4x_net_model(net) : m;
-    f.net = net;
-    f.why = net ? NULL : why.msg;
-    if (o->nodes) {
-        if (net)
-            print_nodes(q4x_net_plan(net));
-        else
-            code = cmd_fail(c, &why);
-    } else if (q4x_model_fingerprint(f.m, f.fingerprint, &err) || q4x_inventory(f.m, &f.group, &f.ngroups, &err) ||
-               q4x_inventory(f.m, &f.type, &f.ntypes, &err)) {
-        code = cmd_fail(c, &err);
-    } else {
-        f.ntypes = q4x_inventory_by_type(f.type, f.ntypes);
-        if (q4x_tok_open(f.m, &f.tok, &tok_why) < 0) f.tok_why = tok_why.msg;
-        if (c->json)
-            code = cmd_print_json(c, model_json(&f), 9);
-        else
-            model_text(&f, c->verbose);
+    if (!f) {
+        q4x_fail(&err, Q4X_E_NOMEM, "no memory");
+        return cmd_fail(c, &err);
     }
-    free(f.group);
-    free(f.type);
-    q4x_tok_close(f.tok);
+    /* A file whose architecture is unknown is still worth describing. */
+    if (q4x_net_open(o->file, &net, &why) && q4x_model_open(o->file, &m, &err)) {
+        code = cmd_fail(c, &err);
+        goto done;
+    }
+    f->m = net ? q4x_net_model(net) : m;
+    f->net = net;
+    f->why = net ? NULL : why.msg;
+    f->has_settings = !q4x_settings_read(f->m, &f->settings, NULL);
+    if ((o->nodes || o->plan) && !net) {
+        code = cmd_fail(c, &why);
+    } else if (o->nodes) {
+        print_nodes(q4x_net_plan(net));
+    } else if (find_all(f, o, c, &err)) {
+        code = cmd_refused(c, &err);
+    } else {
+        if (q4x_tok_open(f->m, &f->tok, &tok_why) < 0) f->tok_why = tok_why.msg;
+        f->nodd = q4x_odds_find(f->m, f->has_settings ? &f->settings : NULL, f->tok, f->odd);
+        if (c->json)
+            code = cmd_print_json(c, info_json(f), 9);
+        else
+            info_text(f, o, c->verbose);
+    }
+done:
+    drop(f);
+    free(f);
     q4x_net_close(net);
     q4x_model_close(m);
-    return code;
-}
-
-/* ---- dumps ---- */
-
-typedef struct {
-    int64_t taps, sketches, stats, bands, full, selections;
-} dump_counts;
-
-static dump_counts count(const q4x_dump *d) {
-    dump_counts n = {0};
-    for (int f = 0; f < d->nforwards; f++)
-        for (int i = 0; i < d->forwards[f].ntaps; i++) {
-            const q4x_tap *t = &d->forwards[f].taps[i];
-            n.taps++;
-            n.stats += t->has_stats;
-            n.sketches += t->has_sketch;
-            n.bands += t->has_band;
-            n.full += t->has_full;
-            n.selections += t->has_sel;
-        }
-    return n;
-}
-
-static json_t *dump_json(const q4x_dump *d) {
-    char hex[33];
-    q4x_hash_hex(&d->content, hex);
-    dump_counts n = count(d);
-    json_t *forwards = json_array();
-    for (int f = 0; f < d->nforwards; f++) {
-        const q4x_forward *w = &d->forwards[f];
-        json_array_append_new(forwards, json_pack("{s:i, s:o, s:i, s:b, s:i, s:i}", "forward", w->index, "ids",
-                                                  cmd_ids(w->ids, w->n_ids), "position", w->pos0, "forced", w->forced,
-                                                  "sampled", w->sampled, "taps", w->ntaps));
-    }
-    return json_pack("{s:s, s:s, s:i, s:s, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
-                     "path", d->path, "version", d->version, "content", hex, "header", d->header, "tail", d->tail,
-                     "nodes", d->nnodes, "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats",
-                     (json_int_t)n.stats, "sketches", (json_int_t)n.sketches, "bands", (json_int_t)n.bands, "full",
-                     (json_int_t)n.full, "selections", (json_int_t)n.selections);
-}
-
-static void print_keys(json_t *object) {
-    const char *key;
-    json_t *v;
-    json_object_foreach(object, key, v) {
-        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("%-10s %s\n", key, text ? text : "?");
-        free(text);
-    }
-}
-
-static void dump_text(const q4x_dump *d, int verbose) {
-    char hex[33];
-    q4x_hash_hex(&d->content, hex);
-    dump_counts n = count(d);
-    printf("%s\ncontent    %s (format %d)\n", d->path, hex, d->version);
-    print_keys(d->header);
-    print_keys(d->tail);
-    printf("records    %lld taps of %d nodes in %d forwards: %lld statistics, %lld sketches, %lld bands, %lld full, "
-           "%lld selections\n",
-           (long long)n.taps, d->nnodes, d->nforwards, (long long)n.stats, (long long)n.sketches, (long long)n.bands,
-           (long long)n.full, (long long)n.selections);
-    printf("\nforward  position  consumed  forced  sampled      taps\n");
-    for (int f = 0; f < d->nforwards; f++) {
-        const q4x_forward *w = &d->forwards[f];
-        printf("%7d  %8d  %8d  %6s  %7d  %8d\n", w->index, w->pos0, w->n_ids, w->forced ? "yes" : "no", w->sampled,
-               w->ntaps);
-    }
-    if (!verbose) return;
-    printf("\n");
-    for (int i = 0; i < d->nnodes; i++)
-        printf("%-22s %-12s%s%s%s%s\n", d->nodes[i].name, d->nodes[i].op, d->nodes[i].is_public ? " public" : "",
-               d->nodes[i].is_state ? " state" : "", d->nodes[i].levers && *d->nodes[i].levers ? " " : "",
-               d->nodes[i].levers ? d->nodes[i].levers : "");
-}
-
-static int dump_info(const options *o, cmd_ctx *c) {
-    q4x_err err = {0};
-    q4x_dump *d = NULL;
-    int code = CMD_OK;
-    if (cmd_dump_read(o->file, &d, &err))
-        code = cmd_fail(c, &err);
-    else if (o->nodes)
-        for (int i = 0; i < d->nnodes; i++)
-            printf("%s%s\n", d->nodes[i].name,
-                   d->nodes[i].is_public  ? " public"
-                   : d->nodes[i].is_state ? " state"
-                                          : "");
-    else if (c->json)
-        code = cmd_print_json(c, dump_json(d), 9);
-    else
-        dump_text(d, c->verbose);
-    q4x_dump_free(d);
     return code;
 }
 
@@ -336,18 +194,31 @@ static int looks_like_dump(const char *path) {
     return n == 4 && !memcmp(magic, "\x89Q4D", 4);
 }
 
+static const struct argp_option own[] = {
+    {"nodes", 'n', 0, 0, "names of all nodes and states, one a line", 0},
+    {"plan", KEY_PLAN, 0, 0, "the memory that a run needs, computed without running and without the device", 0},
+    {"ctx", KEY_CTX, "N", 0, "with --plan: positions (default 4096, or the model's)", 0},
+    {"device", KEY_DEVICE, "DEV", 0, "with --plan: cpu[/THREADS] or cuda (default: all that this build knows)", 0},
+    {"hash", KEY_HASH, 0, 0, "XXH3-128 of every tensor's data, in file order", 0},
+    {"sha256", KEY_SHA256, 0, 0, "SHA-256 of every file", 0},
+    {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 0},
+    {0}};
+
 int cmd_info(int argc, char **argv, cmd_ctx *c) {
-    static const struct argp_option own[] = {{"nodes", 'n', 0, 0, "names of all nodes and states, one a line", 0}, {0}};
     static const struct argp argp = {own,
                                      option,
                                      "FILE",
                                      "Say what is in FILE: a GGUF model (any shard), a checkpoint folder, or a dump. "
-                                     "With -v also every kind of tensor, or every node.",
+                                     "With -v also every kind of tensor, or every node. --plan, --hash and --sha256 "
+                                     "print what they ask for alone; --json has everything, digests when asked for.",
                                      0,
                                      0,
                                      0};
-    options o = {0};
+    info_options o = {0};
     cmd_parse(&argp, argc, argv, c, 1, &o);
     if (!o.file) return cmd_misuse(c, "which file?");
-    return looks_like_dump(o.file) ? dump_info(&o, c) : model_info(&o, c);
+    if ((o.ctx || o.device) && !o.plan && !c->json) return cmd_misuse(c, "--ctx and --device go with --plan");
+    int dump = looks_like_dump(o.file);
+    if (dump && (o.plan || o.hash || o.sha256)) return cmd_misuse(c, "--plan, --hash and --sha256 are for models");
+    return dump ? info_dump(&o, c) : model_info(&o, c);
 }

@@ -94,6 +94,30 @@ void cmd_put_text(FILE *to, const char *text, size_t n) {
     }
 }
 
+/* Control characters, and those that turn the direction of what follows. */
+static int drives(uint32_t c) {
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+const char *cmd_plain(const char *text, size_t n, char *buf, size_t size) {
+    const uint8_t *p = (const uint8_t *)text;
+    size_t to = 0;
+    for (size_t at = 0; at < n && to + 16 < size;) { /* room for an escaped character of four bytes */
+        int len = q4x_utf8(p + at, n - at);
+        size_t k = len > 0 ? (size_t)len : 1;
+        int plain = len > 0 && !drives(q4x_utf8_code(p + at, len));
+        for (size_t i = 0; i < k; i++)
+            if (plain)
+                buf[to++] = (char)p[at + i];
+            else
+                to += (size_t)snprintf(buf + to, size - to, "\\x%02x", (unsigned)p[at + i]);
+        at += k;
+    }
+    buf[to] = 0;
+    return buf;
+}
+
 void cmd_put_bytes(FILE *to, const uint8_t *p, size_t n) {
     static const char from[] = "\n\r\t\\\"", into[] = "nrt\\\"";
     fputc('"', to);

@@ -73,6 +73,10 @@ void q4x_cfg_kinds(q4x_cfg *c, q4x_from from, const char *key, const char *why) 
     for (int64_t i = 0; i < L; i++) regular &= c->is_attn[i] == ((i + 1) % every == 0);
     if (every > L)
         snprintf(text, sizeof text, "%lld delta", (long long)L);
+    else if (regular && every == 1)
+        snprintf(text, sizeof text, "%lld attention", (long long)L);
+    else if (regular && L == every)
+        snprintf(text, sizeof text, "%lld delta, 1 attention", (long long)(every - 1));
     else if (regular && L % every == 0)
         snprintf(text, sizeof text, "%lld delta, 1 attention, %lld times", (long long)(every - 1),
                  (long long)(L / every));

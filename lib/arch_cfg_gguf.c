@@ -196,8 +196,8 @@ int q4x_cfg_gguf(q4x_cfg *c, const q4x_model *m, q4x_err *err) {
     TRY(need_real(c, m, "epsilon", "attention.layer_norm_rms_epsilon", 0, 1, &c->eps, err));
     TRY(read_rope(c, m, err));
     c->gate_silu = c->t->gate_silu;
-    q4x_cfg_fixed(c, q4x_say_bool("gdn_gate_silu", c->gate_silu), "GGUF does not say: the architecture's own gate");
-    q4x_cfg_fixed(c, q4x_say_text("activation", "silu"), "GGUF does not say: the architecture has one");
+    q4x_cfg_fixed(c, q4x_say_bool("gdn_gate_silu", c->gate_silu), "GGUF has no key for it");
+    q4x_cfg_fixed(c, q4x_say_text("activation", "silu"), "GGUF has no key for it");
     c->tied = !q4x_model_find(m, "output.weight");
     q4x_cfg_derived(c, q4x_say_bool("tied_head", c->tied),
                     c->tied ? "there is no output.weight" : "output.weight is there");

@@ -53,7 +53,7 @@ static int read_layers(q4x_q4_cfg *q, const q4x_model *m, q4x_err *err) {
                        : "is missing"));
     if (q->has_idx) {
         TRY(q4x_cfg_keys(c, m, Q4X_Q4_IH, Q4X_Q4_RATIO, err));
-        q4x_cfg_fixed(c, q4x_say_int("indexer_kv_heads", 1), "GGUF does not say: there is one");
+        q4x_cfg_fixed(c, q4x_say_int("indexer_kv_heads", 1), "GGUF has no key for it");
     } else if (!has)
         TRY(q4x_cfg_interval(c, m, err));
     TRY(q4x_cfg_recurrent(c, m, has ? "attention.compress_ratios" : NULL, err));
@@ -123,7 +123,7 @@ int q4x_q4_cfg_gguf(const q4x_model *m, q4x_q4_cfg *ret, q4x_err *err) {
     q4x_q4_cfg q = {.c = {.t = &q4x_q4_traits, .container = Q4X_GGUF}, .renorm = 1};
     snprintf(q.c.where, sizeof q.c.where, "%s", q4x_tail(q4x_model_path(m)));
     TRY(q4x_cfg_gguf(&q.c, m, err));
-    q4x_cfg_fixed(&q.c, q4x_say_bool("renormalised", 1), "GGUF does not say: the architecture's router");
+    q4x_cfg_fixed(&q.c, q4x_say_bool("renormalised", 1), "GGUF has no key for it");
     TRY(q4x_cfg_keys(&q.c, m, Q4X_Q4_E, Q4X_Q4_R, err));
     TRY(read_layers(&q, m, err));
     TRY(read_ple(&q, m, err));

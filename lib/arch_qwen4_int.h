@@ -38,7 +38,8 @@ typedef struct {
 int q4x_q4_cfg_hf(const json_t *root, const json_t *text, const char *where, q4x_q4_cfg *ret, q4x_err *err);
 int q4x_q4_cfg_gguf(const q4x_model *m, q4x_q4_cfg *ret, q4x_err *err);
 void q4x_q4_cfg_free(q4x_q4_cfg *q);
-/* The rules of the specification's section 1.2 that relate values to each other; fills *ret and notes what it derives. */
+/* The rules of the specification's section 1.2 that relate values to each other; fills *ret, and notes what it
+ * derives. */
 int q4x_q4_check(q4x_q4_cfg *q, k_dims *ret, q4x_err *err);
 
 /* n-gram hash constants (section 7.1) of the ple_index-th PLE layer: n multipliers, P sizes, P offsets into out. 0, or

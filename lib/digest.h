@@ -12,9 +12,9 @@
 /* done of total bytes. */
 typedef void (*q4x_digest_tell)(void *ctx, uint64_t done, uint64_t total);
 
-/* In file order; *ret is malloc'd. Up to `threads` tensors at a time (0: as many as there are processors), which changes
- * no bit. tell: NULL, or called now and then by the calling thread. Q4X_E_TRUNCATED when a file was cut since it was
- * opened. */
+/* In file order; *ret is malloc'd. Up to `threads` tensors at a time (0: as many as there are processors), which
+ * changes no bit. tell: NULL, or called now and then by the calling thread. Q4X_E_TRUNCATED when a file was cut since
+ * it was opened. */
 int q4x_digest_tensors(const q4x_model *m, int threads, q4x_digest_tell tell, void *ctx, q4x_hash **ret, q4x_err *err);
 
 /* 64 lower-case digits. size: what the file must have, or UINT64_MAX; Q4X_E_TRUNCATED, Q4X_E_IO. */

@@ -11,18 +11,20 @@ const char *const q4x_need_states[Q4X_NEED_STATES] = {"kv", "indexer", "conv", "
 
 /* ---- weights ---- */
 
+/* A tensor, by where its data lie. */
 typedef struct {
     const q4x_tensor *t;
+    int64_t at;           /* in file order */
     int mapped, gathered; /* read by a node as a matrix; row by row */
-} use;
+} place;
 
-static int by_place(const void *a, const void *b) {
-    const char *x = ((const use *)a)->t->data, *y = ((const use *)b)->t->data;
+static int by_data(const void *a, const void *b) {
+    const char *x = ((const place *)a)->t->data, *y = ((const place *)b)->t->data;
     return (x > y) - (x < y);
 }
 
 /* The tensor that these bytes lie in; NULL: none. */
-static use *find(use *u, int64_t n, const void *data) {
+static place *find(place *u, int64_t n, const void *data) {
     int64_t lo = 0, hi = n;
     while (lo < hi) { /* the first behind data */
         int64_t mid = lo + (hi - lo) / 2;
@@ -39,37 +41,60 @@ static int gathers(k_op op) {
     return op == K_OP_embed || op == K_OP_ple_gather;
 }
 
-static void read_plan(const q4x_plan *p, use *u, int64_t n) {
+static void read_plan(const q4x_plan *p, place *u, int64_t n) {
     for (int32_t i = 0; i < p->nnodes; i++)
         for (int k = 0; k < K_MAXW; k++)
             for (int32_t j = 0; j < p->node[i].nw[k]; j++) {
-                use *x = find(u, n, p->node[i].w[k][j].data);
+                place *x = find(u, n, p->node[i].w[k][j].data);
                 if (x) *(gathers(p->node[i].op) ? &x->gathered : &x->mapped) = 1;
             }
 }
 
-static int64_t trunk_of(const q4x_net *n) {
-    return q4x_net_dims(n)->L;
+static q4x_tensor_class class_of(const q4x_net *n, const q4x_tensor *t) {
+    return q4x_tensor_class_of(t->name, q4x_net_dims(n)->L);
 }
 
-/* A head that stands beside a tied embedding is in no node and no vector. */
-static int left_alone(const q4x_tensor *t, q4x_tensor_class c) {
-    return c == Q4X_TC_PREDICTION || c == Q4X_TC_VISION || c == Q4X_TC_HEAD || t->ndim < 1;
+/* What is in no node is a vector, but for parts that are not run and a head that stands beside a tied embedding. */
+static q4x_use use_of(const place *x, q4x_tensor_class c) {
+    if (x->mapped) return Q4X_USE_MAPPED;
+    if (x->gathered) return Q4X_USE_ROWS;
+    return c == Q4X_TC_PREDICTION || c == Q4X_TC_VISION || c == Q4X_TC_HEAD ? Q4X_USE_NOT_RUN : Q4X_USE_COPIED;
 }
 
-static void add_class(q4x_need *d, const use *u, q4x_tensor_class c) {
-    const q4x_tensor *t = u->t;
-    q4x_need_class *k = &d->cls[c];
+const char *q4x_use_name(q4x_use u) {
+    static const char *const names[] = {"mapped", "rows", "copied", "not run"};
+    return names[u];
+}
+
+int q4x_need_uses(const q4x_net *n, q4x_use **ret, q4x_err *err) {
+    const q4x_model *m = q4x_net_model(n);
+    const int64_t nt = q4x_model_ntensors(m);
+    const size_t room = (size_t)(nt ? nt : 1);
+    int rc = 0;
+    place *x = calloc(room, sizeof *x);
+    q4x_use *u = calloc(room, sizeof *u);
+    if (!x || !u) TRY(q4x_fail(err, Q4X_E_NOMEM, "no memory to look at %lld tensors", (long long)nt));
+    for (int64_t i = 0; i < nt; i++) x[i] = (place){.t = q4x_model_tensor(m, i), .at = i};
+    qsort(x, (size_t)nt, sizeof *x, by_data);
+    read_plan(q4x_net_plan(n), x, nt);
+    for (int64_t i = 0; i < nt; i++) u[x[i].at] = use_of(&x[i], class_of(n, x[i].t));
+    *ret = u;
+    u = NULL;
+done:
+    free(u);
+    free(x);
+    return rc;
+}
+
+static void add_class(q4x_need_class *k, const q4x_tensor *t, q4x_use u) {
     uint64_t elems = (uint64_t)t->ne[0] * (uint64_t)t->ne[1] * (uint64_t)t->ne[2] * (uint64_t)t->ne[3];
     k->tensors++;
-    if (u->mapped)
-        k->mapped += t->bytes;
-    else if (u->gathered)
-        k->gathered += t->bytes;
-    else if (left_alone(t, c))
-        k->unused += t->bytes;
-    else
-        k->copied += elems * (t->type == K_T_I64 ? 8 : 4);
+    switch (u) {
+    case Q4X_USE_MAPPED: k->mapped += t->bytes; break;
+    case Q4X_USE_ROWS: k->gathered += t->bytes; break;
+    case Q4X_USE_COPIED: k->copied += elems * (t->type == K_T_I64 ? 8 : 4); break;
+    default: k->unused += t->bytes; break;
+    }
 }
 
 /* What one token reads: a row of each gathering node and head of the hash, of experts those that are chosen. */
@@ -89,13 +114,13 @@ static uint64_t token_bytes(const q4x_need *d, const q4x_plan *p) {
 
 static int weights(const q4x_net *n, q4x_need *d, q4x_err *err) {
     const q4x_model *m = q4x_net_model(n);
-    const int64_t nt = q4x_model_ntensors(m);
-    use *u = calloc((size_t)(nt ? nt : 1), sizeof *u);
-    if (!u) return q4x_fail(err, Q4X_E_NOMEM, "no memory to look at %lld tensors", (long long)nt);
-    for (int64_t i = 0; i < nt; i++) u[i].t = q4x_model_tensor(m, i);
-    qsort(u, (size_t)nt, sizeof *u, by_place);
-    read_plan(q4x_net_plan(n), u, nt);
-    for (int64_t i = 0; i < nt; i++) add_class(d, &u[i], q4x_tensor_class_of(u[i].t->name, trunk_of(n)));
+    q4x_use *u = NULL;
+    int rc = q4x_need_uses(n, &u, err);
+    if (rc) return rc;
+    for (int64_t i = 0; i < q4x_model_ntensors(m); i++) {
+        const q4x_tensor *t = q4x_model_tensor(m, i);
+        add_class(&d->cls[class_of(n, t)], t, u[i]);
+    }
     free(u);
     d->token = token_bytes(d, q4x_net_plan(n));
     return 0;
@@ -136,6 +161,8 @@ static int arena(const q4x_plan *p, q4x_need *d, q4x_err *err) {
     free(off);
     if (n < 0) return (int)n;
     d->arena = (uint64_t)n * sizeof(float);
+    d->scratch = (uint64_t)k_scratch_floats(&p->d, d->tile, d->n_ctx) * sizeof(float) * (uint64_t)d->threads;
+    if (d->tile > d->n_ctx) d->tile = (int32_t)d->n_ctx; /* there are no more rows */
     d->logits = (uint64_t)p->d.V * sizeof(float);
     return 0;
 }
@@ -165,11 +192,10 @@ static void sums(const q4x_plan *p, q4x_need *d) {
         copied += d->cls[c].copied;
     }
     if (d->cuda) {
-        d->scratch = pinned(p, d->tile < d->n_ctx ? d->tile : d->n_ctx);
+        d->scratch = pinned(p, d->tile);
         d->weights = mapped + copied + embedding;
         d->own = d->weights + d->states + d->arena + d->logits;
     } else {
-        d->scratch = (uint64_t)k_scratch_floats(&p->d, d->tile, d->n_ctx) * sizeof(float) * (uint64_t)d->threads;
         d->weights = mapped;
         d->own = copied + d->states + d->arena + d->logits + d->scratch;
     }

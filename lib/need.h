@@ -11,6 +11,17 @@
 #include "lib/run.h"
 #include "lib/tensor_class.h"
 
+/* How a run on a processor reads a tensor. */
+typedef enum {
+    Q4X_USE_MAPPED, /* a matrix, where it lies */
+    Q4X_USE_ROWS,   /* a table, of which the rows asked for are read */
+    Q4X_USE_COPIED, /* a vector, as f32 in memory from the start */
+    Q4X_USE_NOT_RUN
+} q4x_use;
+const char *q4x_use_name(q4x_use u); /* "mapped" */
+/* Of every tensor, in file order; *ret is malloc'd. */
+int q4x_need_uses(const q4x_net *n, q4x_use **ret, q4x_err *err);
+
 /* What kind of state a buffer of the run is, by its name. */
 typedef enum {
     Q4X_NEED_KV,

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static q4x_setting named(const char *name, q4x_says kind) {
@@ -55,9 +56,11 @@ q4x_setting q4x_say_ints(const char *name, const int64_t *v, int64_t n) {
 void q4x_settings_note(q4x_settings *to, const q4x_setting *s) {
     int i = 0;
     while (i < to->n && strcmp(to->s[i].name, s->name)) i++;
-    Q4X_BUG_IF(i == Q4X_MAXSETTINGS);
+    if (i == to->n) {
+        Q4X_BUG_IF(to->n >= Q4X_MAXSETTINGS);
+        to->n++;
+    }
     to->s[i] = *s;
-    if (i == to->n) to->n++;
 }
 
 const q4x_setting *q4x_settings_find(const q4x_settings *s, const char *name) {
@@ -66,10 +69,19 @@ const q4x_setting *q4x_settings_find(const q4x_settings *s, const char *name) {
     return NULL;
 }
 
+/* Files hold floats: the fewest digits that give the same one. */
+static void real(double x, char *buf, size_t size) {
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(buf, size, "%.*g", digits, x);
+        double y = strtod(buf, NULL);
+        if (y == x || ((double)(float)x == x && (float)y == (float)x)) return;
+    }
+}
+
 void q4x_setting_value(const q4x_setting *s, char *buf, size_t size) {
     switch (s->kind) {
     case Q4X_SAYS_INT: snprintf(buf, size, "%" PRId64, s->i); break;
-    case Q4X_SAYS_REAL: snprintf(buf, size, "%.9g", s->r); break;
+    case Q4X_SAYS_REAL: real(s->r, buf, size); break;
     case Q4X_SAYS_BOOL: snprintf(buf, size, "%s", s->i ? "true" : "false"); break;
     default: snprintf(buf, size, "%s", s->text); break;
     }

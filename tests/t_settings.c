@@ -323,6 +323,15 @@ static void texts(void **state) {
     assert_int_equal(s.n, 1);
     q4x_setting_value(q4x_settings_find(&s, "word"), buf, sizeof buf);
     assert_string_equal(buf, "1e-06");
+    x = q4x_say_real("word", (double)1e-6f); /* as a float has it */
+    q4x_setting_value(&x, buf, sizeof buf);
+    assert_string_equal(buf, "1e-06");
+    x = q4x_say_real("word", 0.1234567890123);
+    q4x_setting_value(&x, buf, sizeof buf);
+    assert_string_equal(buf, "0.1234567890123");
+    x = q4x_say_real("word", 1.0 / 3);
+    q4x_setting_value(&x, buf, sizeof buf);
+    assert_true(strtod(buf, NULL) == x.r);
     assert_null(q4x_settings_find(&s, "words"));
 }
 
@@ -331,12 +340,11 @@ static void kinds(void **state) {
     (void)state;
     static const struct {
         const char *list, *want;
-    } rows[] = {{"[\"linear_attention\",\"linear_attention\",\"linear_attention\",\"full_attention\"]",
-                 "3 delta, 1 attention, 1 times"},
-                {"[\"linear_attention\",\"linear_attention\",\"linear_attention\",\"linear_attention\"]", "4 delta"},
-                {"[\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]",
-                 "0 delta, 1 attention, 4 times"},
-                {"[\"linear_attention\",\"full_attention\",\"full_attention\",\"linear_attention\"]", "dAAd"}};
+    } rows[] = {
+        {"[\"linear_attention\",\"linear_attention\",\"linear_attention\",\"full_attention\"]", "3 delta, 1 attention"},
+        {"[\"linear_attention\",\"linear_attention\",\"linear_attention\",\"linear_attention\"]", "4 delta"},
+        {"[\"full_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]", "4 attention"},
+        {"[\"linear_attention\",\"full_attention\",\"full_attention\",\"linear_attention\"]", "dAAd"}};
     dense = 1;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         json_t *j = load("tests/golden/dense-a");

@@ -1,6 +1,6 @@
 # the dense architecture: what is in its file, ids, levers, where two arms part; and beside another architecture
 m=golden/dense-a ids=139,79,157,224,187,180,171,50,4
-q4x info $m | sed -n '2p;6,15p'
+q4x info $m | grep -E '^(architecture|plan|mlp_width|gdn_gate|layer_kinds|norm|mlp) '
 q4x info --nodes $m | sed -n '1,22p'
 q4x info --nodes $m | sed -n '/^L03/p;/^out/,$p' | sed 's/ public/+/' | tr '\n' ' '; echo
 q4x run $m --ids $ids -n 8

@@ -1,0 +1,97 @@
+/* info_dump.c: `q4x info` of a dump. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "bin/info.h"
+
+typedef struct {
+    int64_t taps, sketches, stats, bands, full, selections;
+} dump_counts;
+
+static dump_counts count(const q4x_dump *d) {
+    dump_counts n = {0};
+    for (int f = 0; f < d->nforwards; f++)
+        for (int i = 0; i < d->forwards[f].ntaps; i++) {
+            const q4x_tap *t = &d->forwards[f].taps[i];
+            n.taps++;
+            n.stats += t->has_stats;
+            n.sketches += t->has_sketch;
+            n.bands += t->has_band;
+            n.full += t->has_full;
+            n.selections += t->has_sel;
+        }
+    return n;
+}
+
+static json_t *dump_json(const q4x_dump *d) {
+    char hex[33];
+    q4x_hash_hex(&d->content, hex);
+    dump_counts n = count(d);
+    json_t *forwards = json_array();
+    for (int f = 0; f < d->nforwards; f++) {
+        const q4x_forward *w = &d->forwards[f];
+        json_array_append_new(forwards, json_pack("{s:i, s:o, s:i, s:b, s:i, s:i}", "forward", w->index, "ids",
+                                                  cmd_ids(w->ids, w->n_ids), "position", w->pos0, "forced", w->forced,
+                                                  "sampled", w->sampled, "taps", w->ntaps));
+    }
+    return json_pack("{s:s, s:s, s:i, s:s, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
+                     "path", d->path, "version", d->version, "content", hex, "header", d->header, "tail", d->tail,
+                     "nodes", d->nnodes, "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats",
+                     (json_int_t)n.stats, "sketches", (json_int_t)n.sketches, "bands", (json_int_t)n.bands, "full",
+                     (json_int_t)n.full, "selections", (json_int_t)n.selections);
+}
+
+static void print_keys(json_t *object) {
+    const char *key;
+    json_t *v;
+    json_object_foreach(object, key, v) {
+        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
+        printf("%-10s %s\n", key, text ? text : "?");
+        free(text);
+    }
+}
+
+static void dump_text(const q4x_dump *d, int verbose) {
+    char hex[33];
+    q4x_hash_hex(&d->content, hex);
+    dump_counts n = count(d);
+    printf("%s\ncontent    %s (format %d)\n", d->path, hex, d->version);
+    print_keys(d->header);
+    print_keys(d->tail);
+    printf("records    %lld taps of %d nodes in %d forwards: %lld statistics, %lld sketches, %lld bands, %lld full, "
+           "%lld selections\n",
+           (long long)n.taps, d->nnodes, d->nforwards, (long long)n.stats, (long long)n.sketches, (long long)n.bands,
+           (long long)n.full, (long long)n.selections);
+    printf("\nforward  position  consumed  forced  sampled      taps\n");
+    for (int f = 0; f < d->nforwards; f++) {
+        const q4x_forward *w = &d->forwards[f];
+        printf("%7d  %8d  %8d  %6s  %7d  %8d\n", w->index, w->pos0, w->n_ids, w->forced ? "yes" : "no", w->sampled,
+               w->ntaps);
+    }
+    if (!verbose) return;
+    printf("\n");
+    for (int i = 0; i < d->nnodes; i++)
+        printf("%-22s %-12s%s%s%s%s\n", d->nodes[i].name, d->nodes[i].op, d->nodes[i].is_public ? " public" : "",
+               d->nodes[i].is_state ? " state" : "", d->nodes[i].levers && *d->nodes[i].levers ? " " : "",
+               d->nodes[i].levers ? d->nodes[i].levers : "");
+}
+
+int info_dump(const info_options *o, cmd_ctx *c) {
+    q4x_err err = {0};
+    q4x_dump *d = NULL;
+    int code = CMD_OK;
+    if (cmd_dump_read(o->file, &d, &err))
+        code = cmd_fail(c, &err);
+    else if (o->nodes)
+        for (int i = 0; i < d->nnodes; i++)
+            printf("%s%s\n", d->nodes[i].name,
+                   d->nodes[i].is_public  ? " public"
+                   : d->nodes[i].is_state ? " state"
+                                          : "");
+    else if (c->json)
+        code = cmd_print_json(c, dump_json(d), 9);
+    else
+        dump_text(d, c->verbose);
+    q4x_dump_free(d);
+    return code;
+}
