@@ -37,8 +37,8 @@ cp -r hf lower && sed -i 's/"normalizer": null/"normalizer": {"type": "Lowercase
 try lower -p text
 cp -r hf broken && head -c 3000 hf/tokenizer.json >broken/tokenizer.json
 try broken -p text
-q4x info hf | grep tokenizer
-q4x info lower | grep tokenizer
+q4x info hf | grep ^tokenizer
+q4x info lower | grep ^tokenizer
 echo '{"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|im_start|>", "add_bos_token": true}' >hf/tokenizer_config.json
-q4x info hf | grep tokenizer
+q4x info hf | grep ^tokenizer
 try hf -p 'The day'
