@@ -1,6 +1,6 @@
 /* fz_bind.c: any bytes as the keys of a GGUF file of either architecture, bound with the tensors of
  * tests/models/micro-a-bf16.gguf or of tests/golden/dense-a when the input brings none. Either a named error, or
- * weights that are all there and make a plan.
+ * weights that are all there and make a plan. What is said of such a file is printable.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,7 @@
 
 #include "lib/gguf.h"
 #include "lib/model_int.h"
+#include "lib/odd.h"
 #include "tests/h_dense.h"
 #include "tests/h_holds.h"
 #include "tests/h_touch.h"
@@ -47,6 +48,31 @@ static const q4x_model *donor(const q4x_model *m) {
     return q4x_kv_i64(m, "qwen35.nextn_predict_layers", &v, NULL) ? all[DENSE] : all[DENSE_NEXT];
 }
 
+static void printable(const char *s) {
+    for (; *s; s++) HOLDS(*s >= 0x20 && *s <= 0x7e);
+}
+
+/* Settings, and what is unusual. */
+static void describe(const q4x_model *m) {
+    static q4x_settings s;
+    q4x_odd odd[Q4X_ODD_COUNT];
+    q4x_err e = {0};
+    q4x_tok *tok = NULL;
+    int rc = q4x_settings_read(m, &s, &e);
+    if (rc) h_named_error(rc, &e);
+    for (int i = 0; !rc && i < s.n; i++) {
+        char value[80];
+        q4x_setting_value(&s.s[i], value, sizeof value);
+        printable(value);
+        printable(s.s[i].key);
+    }
+    if (q4x_tok_open(m, &tok, NULL)) tok = NULL;
+    int n = q4x_odds_find(m, rc ? NULL : &s, tok, odd);
+    HOLDS(n >= 0 && n <= Q4X_ODD_COUNT);
+    for (int i = 0; i < n; i++) printable(odd[i].what);
+    q4x_tok_close(tok);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     q4x_model *m = NULL;
     q4x_err e = {0};
@@ -61,6 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         h_take_qwen4(m);
     else
         h_take_qwen35(m);
+    describe(m);
     q4x_model_close(m);
     return 0;
 }
