@@ -63,10 +63,6 @@ static void append(const k_call *c) {
     c->st[0]->rows = c->pos0 + c->T;
 }
 
-static float scaled(float dot, float scale, int32_t act) {
-    return k_rd(k_rd(dot, act) * scale, act);
-}
-
 /* Tokens j .. end for all heads of the part, two heads at a time. */
 static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, float scale) {
     const k_dims *d = c->d;
@@ -78,15 +74,15 @@ static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, f
     for (; h + 2 <= p->h1; h += 2, q += 2 * hd, y += 2 * Tc)
         for (int64_t i = j; i < end; i++) {
             k_v8_dot2(q, q + hd, k + i * step, hd, s);
-            y[i] = scaled(s[0], scale, act);
-            y[i + Tc] = scaled(s[1], scale, act);
+            y[i] = k_attn_scaled(s[0], scale, act);
+            y[i + Tc] = k_attn_scaled(s[1], scale, act);
         }
     if (h < p->h1)
-        for (int64_t i = j; i < end; i++) y[i] = scaled(k_v8_dot(q, k + i * step, hd), scale, act);
+        for (int64_t i = j; i < end; i++) y[i] = k_attn_scaled(k_v8_dot(q, k + i * step, hd), scale, act);
 }
 
 static void score_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
-    const float scale = (float)(1.0 / sqrt((double)c->d->hd));
+    const float scale = k_attn_scale(c->d->hd);
     token k = {-1, {0, NULL}};
     for (int64_t i = lo; i < hi; i++) {
         const part p = part_of(c, ctx, i);

@@ -44,10 +44,19 @@
 #define K_ATTN_H
 
 #include "kernels/k.h"
+#include "kernels/round.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* hd^-0.5, and a score from its dot. */
+K_HD float k_attn_scale(int32_t hd) {
+    return (float)(1.0 / sqrt((double)hd));
+}
+K_HD float k_attn_scaled(float dot, float scale, int32_t act) {
+    return k_rd(k_rd(dot, act) * scale, act);
+}
 
 /* Floats of scratch a thread of the three ops and bands needs when the call ends with Tc known positions. */
 int64_t attn_scratch(const k_dims *d, int64_t Tc);

@@ -8,13 +8,8 @@
 /* 1 when every logit is a number. */
 static int row_is_finite(const float *logit, int64_t E) {
     int finite = 1;
-    for (int64_t i = 0; i < E; i++) finite &= (k_f32_bits(logit[i]) & 0x7f800000u) != 0x7f800000u;
+    for (int64_t i = 0; i < E; i++) finite &= k_moe_finite1(logit[i]);
     return finite;
-}
-
-/* How p, the sum of the chosen ones and their quotient are stored (k_rd). */
-static int32_t softmax_rd(const k_call *c) {
-    return c->lv->softmax == K_SOFTMAX_BF16 ? K_ACT_BF16 : K_ACT_F32;
 }
 
 /* e[i] = exp(logit_i - largest); the lanes32 sum of e is returned. */
@@ -28,7 +23,7 @@ static float softmax_terms(const float *logit, int64_t E, float *e) {
 static void moe_ids_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     (void)ctx;
     int64_t E = c->in_cols[0], K = c->cols;
-    int32_t kept = softmax_rd(c);
+    int32_t kept = k_moe_softmax_rd(c->lv);
     for (int64_t t = lo; t < hi; t++) {
         const float *logit = c->in[0] + t * E;
         int32_t *id = c->out_i + t * K;
@@ -49,7 +44,7 @@ void moe_ids_cpu(const k_call *c) {
 /* One token's weights; e: E floats of scratch. */
 static void weights_row(const k_call *c, const float *logit, const int32_t *id, float *w, float *e) {
     int64_t E = c->in_cols[0], K = c->cols;
-    int32_t act = c->lv->act, kept = softmax_rd(c);
+    int32_t act = c->lv->act, kept = k_moe_softmax_rd(c->lv);
     float all = softmax_terms(logit, E, e), sum = 0;
     for (int64_t k = 0; k < K; k++) w[k] = id[k] >= 0 && id[k] < E ? k_rd(e[id[k]] / all, kept) : NAN;
     if (k_moe_renorm(c)) {
@@ -92,7 +87,7 @@ static void slot_order(const int32_t *ids, int64_t K, int32_t combine, list_i32 
 static void moe_routed_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     (void)ctx;
     int64_t K = c->in_cols[1], D = c->cols;
-    int32_t act = c->lv->act, combine = c->lv->combine, each = combine == K_COMBINE_EXPERTS ? act : K_ACT_F32;
+    int32_t act = c->lv->act, combine = c->lv->combine, each = k_moe_combine_rd(c->lv);
     for (int64_t t = lo; t < hi; t++) {
         const float *down = c->in[0] + t * K * D, *weight = c->in[1] + t * K;
         float *y = c->out + t * D;
@@ -101,7 +96,7 @@ static void moe_routed_rows(const k_call *c, const void *ctx, int64_t lo, int64_
         for (int64_t i = 0; i < D; i++) y[i] = 0;
         for (int64_t k = 0; k < K; k++) {
             const float *d = down + order[k] * D, w = weight[order[k]];
-            for (int64_t i = 0; i < D; i++) y[i] = k_rd(y[i] + k_rd(d[i] * w, act), each);
+            for (int64_t i = 0; i < D; i++) y[i] = k_moe_routed1(y[i], d[i], w, act, each);
         }
         for (int64_t i = 0; i < D; i++) y[i] = k_rd(y[i], act);
     }
@@ -117,9 +112,8 @@ static void moe_out_rows(const k_call *c, const void *ctx, int64_t lo, int64_t h
     int32_t act = c->lv->act;
     for (int64_t t = lo; t < hi; t++) {
         const float *routed = c->in[0] + t * D, *shared = c->in[1] + t * D;
-        float g = k_rd(k_sigmoid(c->in[2][t]), act), *y = c->out + t * D;
-        if (c->lv->sgate == K_SGATE_OFF) g = 1;
-        for (int64_t i = 0; i < D; i++) y[i] = k_rd(routed[i] + k_rd(g * shared[i], act), act);
+        float g = k_moe_sgate1(c->in[2][t], c->lv), *y = c->out + t * D;
+        for (int64_t i = 0; i < D; i++) y[i] = k_moe_out1(routed[i], shared[i], g, act);
     }
 }
 

@@ -32,7 +32,8 @@
 #ifndef K_MOE_H
 #define K_MOE_H
 
-#include "kernels/k.h"
+#include "kernels/arith.h"
+#include "kernels/round.h"
 #include "kernels/tile.h"
 
 #ifdef __cplusplus
@@ -48,6 +49,34 @@ K_HD int64_t k_moe_expert_scratch(int64_t T, int64_t K, int64_t E, int64_t Kin) 
 /* 1 when moe_weights divides by the sum of the chosen. */
 K_HD int k_moe_renorm(const k_call *c) {
     return c->lv->renorm == K_RENORM_FILE ? c->d->renorm != 0 : c->lv->renorm == K_RENORM_ON;
+}
+
+/* ---- scalar cores, one text for every device ---- */
+
+K_HD int k_moe_finite1(float logit) {
+    return (k_f32_bits(logit) & 0x7f800000u) != 0x7f800000u;
+}
+
+/* How p, the sum of the chosen ones and their quotient are stored (k_rd). */
+K_HD int32_t k_moe_softmax_rd(const k_levers *lv) {
+    return lv->softmax == K_SOFTMAX_BF16 ? K_ACT_BF16 : K_ACT_F32;
+}
+
+/* How the sum over slots is stored after each of them. */
+K_HD int32_t k_moe_combine_rd(const k_levers *lv) {
+    return lv->combine == K_COMBINE_EXPERTS ? lv->act : K_ACT_F32;
+}
+
+/* One more slot: sum so far, its down, its weight; each: k_moe_combine_rd. */
+K_HD float k_moe_routed1(float sum, float down, float weight, int32_t act, int32_t each) {
+    return k_rd(sum + k_rd(down * weight, act), each);
+}
+
+K_HD float k_moe_sgate1(float logit, const k_levers *lv) {
+    return lv->sgate == K_SGATE_OFF ? 1.0f : k_rd(k_sigmoid(logit), lv->act);
+}
+K_HD float k_moe_out1(float routed, float shared, float gate, int32_t act) {
+    return k_rd(routed + k_rd(gate * shared, act), act);
 }
 
 void moe_ids_cpu(const k_call *c);
