@@ -72,6 +72,17 @@ CUOBJ := $(CUSRC:%.cu=$B/%.cu.o)
 LDLIBS += $(CUDART) -lrt -ldl
 endif
 
+# The same .cu files for a C++ compiler of the host, with a device that tests/emu emulates: `make check` proves there that
+# kernels give the CPU's bits. tests/cuda/c_x.c is one program on either device; e_x.c asks more of the emulated one.
+CXX_EMU := $(shell command -v g++ 2>/dev/null)
+EMUFLAGS := -std=c++17 -O2 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+	-Wall -Wextra -Wno-unused-function -Itests/emu -I. -MMD -MP
+CUSRC_T := $(wildcard tests/cuda/*.cu)
+EMUOBJ := $(if $(CXX_EMU),$(CUSRC:%.cu=$B/emu/%.o) $B/emu/tests/emu/emu.o)
+CUTESTS := $(patsubst tests/cuda/%.c,$B/tests/cuda/%,$(wildcard tests/cuda/c_*.c))
+EMUTESTS := $(if $(CXX_EMU),$(patsubst tests/cuda/%.c,$B/emu/tests/cuda/%,$(wildcard tests/cuda/[ce]_*.c)))
+CUHELP := $(patsubst %.c,$B/%.o,$(wildcard tests/cuda/h_*.c))
+
 LIBSRC := $(filter-out $(if $(CUOBJ),kernels/dev_none.c) lib/tok_pre$(if $(filter 1,$(WITH_TEXT)),_none).c,$(wildcard kernels/*.c lib/*.c bisect/*.c))
 BINSRC := $(wildcard bin/*.c)
 LIBOBJ := $(LIBSRC:%.c=$B/%.o) $(CUOBJ)
@@ -133,6 +144,26 @@ $B/tests/%: $B/tests/%.o $(HELPLIB) $(LIBOBJ)
 $B/tests/fuzz/fz_%: $B/tests/fuzz/fz_%.o $(if $(filter fuzz,$V),,$B/tests/fuzz/driver.o) $(HELPLIB) $(LIBOBJ)
 	$(if $Q,@echo '  LINK  $@')
 	$Q$(CC) $(OPT) $(if $(filter fuzz,$V),-fsanitize=fuzzer) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
+$B/emu/%.o: %.cu $B/flags
+	@mkdir -p $(@D)
+	$(if $Q,@echo '  EMU   $<')
+	$Q$(CXX_EMU) $(MARCH) $(EMUFLAGS) -x c++ -c -o $@ $<
+$B/emu/%.o: %.cpp $B/flags
+	@mkdir -p $(@D)
+	$(if $Q,@echo '  CXX   $<')
+	$Q$(CXX_EMU) $(MARCH) $(EMUFLAGS) -c -o $@ $<
+EMULIB := $(filter-out $(CUOBJ) $B/kernels/dev_none.o,$(LIBOBJ)) $(EMUOBJ)
+$B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
+	$(if $Q,@echo '  LINK  $@')
+	@mkdir -p $(@D)
+	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
+$B/emu/q4x: $(BINOBJ) $(EMULIB)
+	$(if $Q,@echo '  LINK  $@')
+	$Q$(CC) $(OPT) -o $@ $^ $(LDOMP) $(LDLIBS)
+# where there is a GPU
+$B/tests/cuda/c_%: $B/tests/cuda/c_%.o $(CUHELP) $(HELPLIB) $(LIBOBJ) $(if $(CUOBJ),$(CUSRC_T:%.cu=$B/%.cu.o))
+	$(if $Q,@echo '  LINK  $@')
+	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
 test-programs: $(TESTS) $(FUZZ) bin/q4x
 
 demo: ## install what is missing, build, find where two arms part, write evidence.md
@@ -194,6 +225,7 @@ clean: ## remove what was built
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
+-include $(EMUOBJ:.o=.d) $(CUHELP:.o=.d) $(CUTESTS:=.d) $(EMUTESTS:$B/emu/%=$B/%.d) $(CUSRC_T:%.cu=$B/%.cu.d) $(CUSRC_T:%.cu=$B/emu/%.d)
 -include $(LIBOBJ:.o=.d) $(BINOBJ:.o=.d) $(TESTS:=.d) $(FUZZ:=.d) $(HELP:.o=.d) $B/tests/fuzz/driver.d
 .PHONY: all demo check check-long check-cuda fuzz fuzz-merge bench lint format info deps install clean help test-programs
 .SECONDARY:

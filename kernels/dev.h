@@ -1,7 +1,9 @@
-/* dev.h: the device room's door. Which CUDA devices are here, and why there are none.
+/* dev.h: the device room's door: which CUDA devices are here, their memory, and ops that run on one.
  *
  * Compiled twice: dev_cuda.cu where nvcc is, dev_none.c elsewhere. Both answer every call; neither prints, allocates
- * host memory or fails to start on a machine without a driver. A device that cannot be used is never silently replaced.
+ * host memory of its own or fails to start on a machine without a driver. A device that cannot be used is never
+ * silently replaced. Functions that can fail return 0 or the runtime's error code (k_dev_text says it in words); a
+ * failed kernel is reported by whichever call waits for it next, and by every call after that.
  */
 #ifndef K_DEV_H
 #define K_DEV_H
@@ -32,6 +34,48 @@ typedef struct {
 void k_dev_query(k_dev_info *ret);
 /* Device i of k_dev_query's count: 0, or the runtime's error code with *ret untouched. */
 int k_dev_describe(int i, k_dev_desc *ret);
+const char *k_dev_text(int error);
+
+/* One order of work on one device: what is enqueued runs in the order of the calls. Used by one thread at a time. */
+typedef struct {
+    int index;
+    void *stream;
+    volatile uint32_t *mark; /* in host memory that the device writes */
+    void *mark_dev, *write;  /* the same word as the device sees it; the driver's function that writes it, or NULL */
+} k_dev;
+
+int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
+void k_dev_close(k_dev *d);            /* waits; a zeroed one is fine */
+int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total);
+
+/* Device memory, not cleared; host memory that the device copies from and to without the driver's help. */
+int k_dev_alloc(k_dev *d, size_t bytes, void **ret);
+void k_dev_free(k_dev *d, void *p); /* NULL is fine */
+int k_dev_pinned(k_dev *d, size_t bytes, void **ret);
+void k_dev_unpin(k_dev *d, void *p); /* NULL is fine */
+
+/* Enqueued. Host memory that was pinned must stay as it is until k_dev_wait; other host memory is read or written
+ * before the call returns. */
+int k_dev_put(k_dev *d, void *dev, const void *host, size_t bytes);
+int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes);
+int k_dev_zero(k_dev *d, void *dev, size_t bytes);
+int k_dev_wait(k_dev *d);
+
+/* 1: this op has no device form. It reads what only the host has: ids, the mapped table. */
+K_HD int k_dev_on_host(int32_t op) {
+    return op == K_OP_ple_ids || op == K_OP_ple_gather;
+}
+
+/* Enqueue an op (not alias, not one of the host). c lies on the host; in, out, par, w->data, w_dev, st->f and scratch
+ * point into device memory. scratch_n: at least k_dev_scratch. */
+int k_dev_run(k_dev *d, k_op op, const k_call *c);
+/* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. */
+int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
+
+/* Enqueue: the word at k_dev_marked becomes v when everything before it is done. After a failure it tells how far the
+ * device came. */
+int k_dev_mark(k_dev *d, uint32_t v);
+uint32_t k_dev_marked(const k_dev *d);
 
 #ifdef __cplusplus
 }

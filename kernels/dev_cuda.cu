@@ -1,8 +1,9 @@
 /* dev_cuda.cu: the device room with the CUDA runtime (linked statically; the driver is looked for when asked). */
-#include <cuda_runtime_api.h>
+#include "kernels/dev.h"
+
 #include <string.h>
 
-#include "kernels/dev.h"
+#include "kernels/cuda.cuh"
 
 static void copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from);
@@ -45,4 +46,157 @@ int k_dev_describe(int i, k_dev_desc *ret) {
     ret->memory = (uint64_t)p.totalGlobalMem;
     ret->sms = p.multiProcessorCount;
     return 0;
+}
+
+const char *k_dev_text(int error) {
+    return cudaGetErrorString((cudaError_t)error);
+}
+
+/* ---- one device ---- */
+
+/* cuStreamWriteValue32, asked for by name: the program is not linked with the driver. */
+typedef int (*write_value)(void *stream, unsigned long long addr, unsigned value, unsigned flags);
+
+static void *driver_function(const char *name) {
+    void *f = NULL;
+    cudaDriverEntryPointQueryResult found;
+    cudaError_t e = cudaGetDriverEntryPointByVersion(name, &f, 12000, cudaEnableDefault, &found);
+    if (e == cudaSuccess && found == cudaDriverEntryPointSuccess) return f;
+    cudaGetLastError();
+    return NULL;
+}
+
+int k_dev_open(int index, k_dev *ret) {
+    k_dev d;
+    cudaStream_t s;
+    void *word = NULL;
+    memset(&d, 0, sizeof d);
+    d.index = index;
+    cudaError_t e = cudaSetDevice(index);
+    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return (int)e;
+    }
+    d.stream = s;
+    e = cudaHostAlloc(&word, 64, cudaHostAllocMapped);
+    if (e == cudaSuccess) e = cudaHostGetDevicePointer(&d.mark_dev, word, 0);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        cudaFreeHost(word);
+        cudaStreamDestroy(s);
+        return (int)e;
+    }
+    d.mark = (volatile uint32_t *)word;
+    *d.mark = 0;
+    d.write = driver_function("cuStreamWriteValue32");
+    *ret = d;
+    return 0;
+}
+
+void k_dev_close(k_dev *d) {
+    if (!d->stream) return;
+    cudaSetDevice(d->index);
+    cudaStreamSynchronize((cudaStream_t)d->stream);
+    cudaStreamDestroy((cudaStream_t)d->stream);
+    cudaFreeHost((void *)d->mark);
+    cudaGetLastError(); /* after a failure each of these fails, and the failure has been told */
+    memset(d, 0, sizeof *d);
+}
+
+/* The answer of a call, and what it leaves behind for the next one is taken. */
+static int answer(cudaError_t e) {
+    if (e != cudaSuccess) cudaGetLastError();
+    return (int)e;
+}
+
+int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total) {
+    size_t f = 0, t = 0;
+    cudaSetDevice(d->index);
+    cudaError_t e = cudaMemGetInfo(&f, &t);
+    *free = f;
+    *total = t;
+    return answer(e);
+}
+
+int k_dev_alloc(k_dev *d, size_t bytes, void **ret) {
+    cudaSetDevice(d->index);
+    return answer(cudaMalloc(ret, bytes ? bytes : 1));
+}
+
+void k_dev_free(k_dev *d, void *p) {
+    cudaSetDevice(d->index);
+    if (p) answer(cudaFree(p));
+}
+
+int k_dev_pinned(k_dev *d, size_t bytes, void **ret) {
+    cudaSetDevice(d->index);
+    return answer(cudaHostAlloc(ret, bytes ? bytes : 1, cudaHostAllocDefault));
+}
+
+void k_dev_unpin(k_dev *d, void *p) {
+    cudaSetDevice(d->index);
+    if (p) answer(cudaFreeHost(p));
+}
+
+int k_dev_put(k_dev *d, void *dev, const void *host, size_t bytes) {
+    return answer(cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, (cudaStream_t)d->stream));
+}
+
+int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes) {
+    return answer(cudaMemcpyAsync(host, dev, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)d->stream));
+}
+
+int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
+    return answer(cudaMemsetAsync(dev, 0, bytes, (cudaStream_t)d->stream));
+}
+
+int k_dev_wait(k_dev *d) {
+    return answer(cudaStreamSynchronize((cudaStream_t)d->stream));
+}
+
+int k_dev_mark(k_dev *d, uint32_t v) {
+    if (!d->write) return 0;
+    return ((write_value)d->write)(d->stream, (unsigned long long)(uintptr_t)d->mark_dev, v, 0);
+}
+
+uint32_t k_dev_marked(const k_dev *d) {
+    return *d->mark;
+}
+
+/* ---- ops ---- */
+
+typedef void (*launcher)(const k_call *c, void *stream);
+
+/* An alias has no work; the host has ids and table. */
+#define alias_cuda NULL
+#define ple_ids_cuda NULL
+#define ple_gather_cuda NULL
+static const launcher launchers[K_OP_COUNT] = {
+#define OP(name, cls, band) name##_cuda,
+#include "kernels/ops.def"
+#undef OP
+};
+
+int k_dev_run(k_dev *d, k_op op, const k_call *c) {
+    if (!launchers[op]) return (int)cudaErrorInvalidValue;
+    launchers[op](c, d->stream);
+    return (int)cudaGetLastError();
+}
+
+/* 32 MiB: rows of a matrix decoded to f32 while they stay in the second-level cache. */
+enum { DECODED = 8 << 20 };
+
+int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
+    const int64_t nb = d->ratio ? n_ctx / d->ratio : 0;
+    const int64_t needs[] = {DECODED,
+                             2 * ((int64_t)d->E + 2) + tile * d->K, /* slots by expert */
+                             3 * (int64_t)d->E * tile,              /* router: probabilities, keys, places */
+                             2 * (nb + 1) * tile,                   /* selection */
+                             (nb / 32 + 1) * tile,                  /* visible blocks */
+                             k_gdn_chunk_floats(d)};
+    int64_t most = 0;
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        if (needs[i] > most) most = needs[i];
+    return (most + 15) / 16 * 16;
 }

@@ -3,6 +3,8 @@
 
 #include "kernels/dev.h"
 
+enum { NO_DEVICE = 100 }; /* cudaErrorNoDevice */
+
 void k_dev_query(k_dev_info *ret) {
     memset(ret, 0, sizeof *ret);
     memcpy(ret->reason, "built without CUDA", sizeof "built without CUDA");
@@ -11,5 +13,80 @@ void k_dev_query(k_dev_info *ret) {
 int k_dev_describe(int i, k_dev_desc *ret) {
     (void)i;
     (void)ret;
-    return 100; /* cudaErrorNoDevice */
+    return NO_DEVICE;
+}
+
+const char *k_dev_text(int error) {
+    return error ? "built without CUDA" : "no error";
+}
+
+int k_dev_open(int index, k_dev *ret) {
+    (void)index;
+    (void)ret;
+    return NO_DEVICE;
+}
+
+/* None was opened, so that nothing below is reached; each says no all the same. */
+void k_dev_close(k_dev *d) {
+    (void)d;
+}
+int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total) {
+    (void)d;
+    *free = *total = 0;
+    return NO_DEVICE;
+}
+int k_dev_alloc(k_dev *d, size_t bytes, void **ret) {
+    (void)d;
+    (void)bytes;
+    (void)ret;
+    return NO_DEVICE;
+}
+void k_dev_free(k_dev *d, void *p) {
+    (void)d;
+    (void)p;
+}
+int k_dev_pinned(k_dev *d, size_t bytes, void **ret) {
+    return k_dev_alloc(d, bytes, ret);
+}
+void k_dev_unpin(k_dev *d, void *p) {
+    (void)d;
+    (void)p;
+}
+int k_dev_put(k_dev *d, void *dev, const void *host, size_t bytes) {
+    (void)d;
+    (void)dev;
+    (void)host;
+    (void)bytes;
+    return NO_DEVICE;
+}
+int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes) {
+    return k_dev_put(d, host, dev, bytes);
+}
+int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
+    return k_dev_put(d, dev, NULL, bytes);
+}
+int k_dev_wait(k_dev *d) {
+    (void)d;
+    return NO_DEVICE;
+}
+int k_dev_run(k_dev *d, k_op op, const k_call *c) {
+    (void)d;
+    (void)op;
+    (void)c;
+    return NO_DEVICE;
+}
+int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
+    (void)d;
+    (void)tile;
+    (void)n_ctx;
+    return 0;
+}
+int k_dev_mark(k_dev *d, uint32_t v) {
+    (void)d;
+    (void)v;
+    return NO_DEVICE;
+}
+uint32_t k_dev_marked(const k_dev *d) {
+    (void)d;
+    return 0;
 }

@@ -137,10 +137,11 @@ typedef struct {
         const int32_t *in_i[K_MAXIN];
     };
     int64_t in_cols[K_MAXIN];
-    const k_weight *w[K_MAXW]; /* a slot may point at an array (experts, table shards) */
-    int32_t nw[K_MAXW];        /* its length */
-    const float *par[K_MAXW];  /* f32 parameters: gammas (1+w folded), convolution taps, frequencies */
-    const int64_t *ipar;       /* integer parameters (n-gram hash) */
+    const k_weight *w[K_MAXW];     /* a slot may point at an array (experts, table shards) */
+    int32_t nw[K_MAXW];            /* its length */
+    const k_weight *w_dev[K_MAXW]; /* on a device: the array where kernels can read it */
+    const float *par[K_MAXW];      /* f32 parameters: gammas (1+w folded), convolution taps, frequencies */
+    const int64_t *ipar;           /* integer parameters (n-gram hash) */
     k_state *st[K_MAXST];
     int32_t epi;    /* k_epilogue */
     int32_t G;      /* group width: norm group, head */
@@ -149,7 +150,7 @@ typedef struct {
     int32_t per; /* moe_expert: 1 when the input has a row per slot; rmsnorm: 1 when gamma is as wide as out, else G */
     const k_dims *d;
     const k_levers *lv;
-    float *scratch; /* nth slices of scratch_n floats, contents undefined */
+    float *scratch; /* nth slices (a device: one) of scratch_n floats, contents undefined */
     int64_t scratch_n;
     int32_t nth; /* threads to use; results never depend on it */
 } k_call;

@@ -3,6 +3,7 @@
 
 #include "lib/arch.h"
 #include "lib/names.h"
+#include "lib/net_dev.h"
 #include "lib/run.h"
 
 /* The functions of an architecture behind one type. */
@@ -41,6 +42,7 @@ struct q4x_net {
     const arch_row *arch;
     void *weights;
     q4x_plan *plan;
+    q4x_net_devs *devices; /* owned; changes while the net is constant */
 };
 
 static const arch_row *find_arch(const q4x_model *m) {
@@ -74,7 +76,7 @@ static int unknown_arch(const q4x_model *m, const char *path, q4x_err *err) {
 int q4x_net_open(const char *path, q4x_net **ret, q4x_err *err) {
     int rc = 0;
     q4x_net *n = calloc(1, sizeof *n);
-    if (!n) return q4x_fail(err, Q4X_E_NOMEM, "%s: out of memory", path);
+    if (!n || !(n->devices = calloc(1, sizeof *n->devices))) TRY(q4x_fail(err, Q4X_E_NOMEM, "%s: out of memory", path));
     TRY(q4x_model_open(path, &n->model, err));
     n->arch = find_arch(n->model);
     if (!n->arch) TRY(unknown_arch(n->model, path, err));
@@ -94,6 +96,8 @@ int q4x_settings_read(const q4x_model *m, q4x_settings *ret, q4x_err *err) {
 
 void q4x_net_close(q4x_net *n) {
     if (!n) return;
+    if (n->devices) q4x_net_dev_free(n->devices);
+    free(n->devices);
     q4x_plan_free(n->plan);
     if (n->weights) n->arch->free(n->weights);
     q4x_model_close(n->model);
@@ -102,6 +106,9 @@ void q4x_net_close(q4x_net *n) {
 
 const q4x_model *q4x_net_model(const q4x_net *n) {
     return n->model;
+}
+q4x_net_devs *q4x_net_devices(const q4x_net *n) {
+    return n->devices;
 }
 const q4x_plan *q4x_net_plan(const q4x_net *n) {
     return n->plan;

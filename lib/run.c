@@ -1,4 +1,4 @@
-#include "lib/run.h"
+#include "lib/run_int.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,40 +10,10 @@
 #include "kernels/round.h"
 #include "kernels/topk.h"
 #include "lib/arena.h"
+#include "lib/hash.h"
 #include "lib/plant.h"
 
 _Static_assert(sizeof((q4x_arm *)0)->item / sizeof(q4x_item) <= 32, "one bit an item in q4x_run.planted");
-
-struct q4x_run {
-    const q4x_net *net;
-    const q4x_plan *plan;
-    q4x_arm arm;
-    int64_t n_ctx;
-    int32_t tile; /* rows a pass */
-    int32_t nth;
-    int32_t dynamic; /* 1: levers or plants that depend on the forward */
-    int32_t plants;
-    uint32_t planted; /* bit k: plant item k moved something */
-    int32_t dead;     /* a hook failed in the middle of a forward */
-    int32_t pos, nforward;
-    k_levers *lv;       /* per node, for this forward */
-    const char **plant; /* per node, for this forward; NULL when the arm plants nothing */
-    float *arena;
-    int64_t *off, arena_n;
-    k_state *st;
-    uint64_t st_bytes;
-    int32_t keep;   /* hooks want the state from before the tile */
-    k_state before; /* that copy, of the node at hand; allocated at the first forward that needs it */
-    float *scratch;
-    int64_t scratch_n; /* floats a thread */
-    float *logits;
-    int32_t n_logits, cap_logits;
-    int32_t chosen; /* 1: top_* hold the choice on the last forward's logits */
-    int32_t top_id[2];
-    float top_val[2];
-    q4x_node_fn fn;
-    void *fn_ctx;
-};
 
 const q4x_plan *q4x_run_plan(const q4x_run *r) {
     return r->plan;
@@ -64,6 +34,7 @@ int32_t q4x_run_nforward(const q4x_run *r) {
     return r->nforward;
 }
 const k_state *q4x_run_state(const q4x_run *r, int32_t i) {
+    if (r->dev) q4x_run_dev_states(r);
     return &r->st[i];
 }
 
@@ -185,7 +156,7 @@ static int alloc_arena(q4x_run *r, q4x_err *err) {
     if (!r->off) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
     r->arena_n = q4x_arena_fit(p, r->tile, r->n_ctx, r->off, &r->tile, err);
     if (r->arena_n < 0) return (int)r->arena_n;
-    r->arena = zalloc(r->arena_n, sizeof(float));
+    r->arena = r->dev ? q4x_run_dev_arena(r, r->arena_n) : zalloc(r->arena_n, sizeof(float));
     r->scratch_n = k_scratch_floats(&p->d, r->tile, r->n_ctx);
     r->scratch = zalloc(r->scratch_n * r->nth, sizeof(float));
     if (!r->arena || !r->scratch)
@@ -205,7 +176,6 @@ int q4x_run_default_threads(void) {
 int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err) {
     int rc = 0;
     const q4x_plan *p = q4x_net_plan(n);
-    if (arm->cuda) return q4x_fail(err, Q4X_E_DEVICE, "device cuda: this build has no CUDA forward; use --device cpu");
     if (n_ctx < 1 || n_ctx > p->ctx_max)
         return q4x_fail(err, Q4X_E_ARG, "context: %lld positions, expected 1 to the model's %lld", (long long)n_ctx,
                         (long long)p->ctx_max);
@@ -225,8 +195,10 @@ int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t til
         rc = q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
         goto done;
     }
+    if (arm->cuda) TRY(q4x_run_dev_open(r, err));
     TRY(alloc_states(r, err));
     TRY(alloc_arena(r, err));
+    if (arm->cuda) TRY(q4x_run_dev_ready(r, err));
     resolve(r);
     q4x_run_reset(r);
     *ret = r;
@@ -243,7 +215,10 @@ void q4x_run_free(q4x_run *r) {
     free(r->before.f);
     free(r->lv);
     free(r->plant);
-    free(r->arena);
+    if (r->dev)
+        q4x_run_dev_free(r);
+    else
+        free(r->arena);
     free(r->off);
     free(r->scratch);
     free(r->logits);
@@ -263,6 +238,7 @@ void q4x_run_reset(q4x_run *r) {
         st->rows = fixed ? st->cap : 0;
     }
     r->pos = r->nforward = r->n_logits = r->dead = 0;
+    if (r->dev) q4x_run_dev_reset(r);
     if (r->dynamic) resolve(r);
 }
 
@@ -302,6 +278,24 @@ static int plant(q4x_run *r, const char *kind, const q4x_node_event *ev) {
     return 1;
 }
 
+/* Plant, tell the hook. */
+static int show(q4x_run *r, int32_t i, q4x_node_event *ev, q4x_err *err) {
+    if (r->plant && r->plant[i]) ev->planted = plant(r, r->plant[i], ev);
+    return r->fn ? r->fn(r->fn_ctx, ev, err) : 0;
+}
+
+/* What plant or hook change here is changed there too. */
+static int step_on_device(q4x_run *r, int32_t i, const k_call *c, q4x_node_event *ev, q4x_err *err) {
+    const int watched = r->fn || (r->plant && r->plant[i]);
+    int rc = q4x_run_dev_step(r, i, c, watched, err);
+    if (rc || !watched) return rc;
+    const size_t bytes = (size_t)ev->nrows * (size_t)ev->cols * sizeof(float);
+    const uint64_t made = q4x_xxh64(ev->data, bytes);
+    rc = show(r, i, ev, err);
+    if (rc || q4x_xxh64(ev->data, bytes) == made) return rc;
+    return q4x_run_dev_changed(r, i, c, err);
+}
+
 /* Run node i on the tile described by base, plant, tell the hook. */
 static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, int all_logits, q4x_err *err) {
     k_call c = *base;
@@ -320,11 +314,11 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
         c.out = r->arena + r->off[i];
     }
     if (r->before.f && c.st[0] && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
-    if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
     ev.cols = c.cols;
     ev.data = c.out;
-    if (r->plant && r->plant[i]) ev.planted = plant(r, r->plant[i], &ev);
-    return r->fn ? r->fn(r->fn_ctx, &ev, err) : 0;
+    if (r->dev) return step_on_device(r, i, &c, &ev, err);
+    if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
+    return show(r, i, &ev, err);
 }
 
 static int check_ids(const q4x_run *r, const int32_t *ids, int32_t n, q4x_err *err) {
@@ -355,6 +349,7 @@ int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q
     if (rc) return rc;
     if ((rc = room_for_logits(r, all_logits ? n : 1, err)) || (rc = room_for_before(r, err))) return rc;
     if (r->dynamic) resolve(r);
+    if (r->dev && (rc = q4x_run_dev_begin(r, all_logits ? n : 1, err))) return rc;
     k_call base = {.Tcall = n,
                    .Tc = r->pos + n,
                    .d = &r->plan->d,
@@ -365,11 +360,14 @@ int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q
         base.t0 = t0;
         base.T = n - t0 < r->tile ? n - t0 : r->tile;
         base.pos0 = r->pos + t0;
-        for (int32_t i = 0; i < r->plan->nnodes; i++)
-            if ((rc = step(r, i, &base, ids + t0, all_logits, err))) {
-                r->dead = 1;
-                return rc;
-            }
+        if (r->dev) rc = q4x_run_dev_tile(r, ids + t0, base.T, err);
+        for (int32_t i = 0; i < r->plan->nnodes && !rc; i++) rc = step(r, i, &base, ids + t0, all_logits, err);
+        if (rc) break;
+    }
+    if (r->dev && !rc) rc = q4x_run_dev_end(r, err);
+    if (rc) {
+        r->dead = 1;
+        return rc;
     }
     r->pos += n;
     r->nforward++;

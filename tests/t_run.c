@@ -420,7 +420,7 @@ static void refusals(void **s) {
     expect_refused(net, "cpu:act=bf16@blk#x", "forward");
     expect_refused(net, "cpu:plant=sign", "NODE");
     expect_refused(net, "cpu:plant=nan@moe.ids", "ids");
-    expect_refused(net, "cuda", "CUDA");
+    expect_refused(net, "cuda/999", "cuda");
     q4x_arm arm;
     q4x_err err = {0};
     q4x_run *r = NULL;

@@ -1,0 +1,79 @@
+/* indexer.cu: the ops of indexer.h: a warp a pooled key, a warp a score, a block a selection. */
+#include "kernels/indexer.h"
+
+#include "kernels/norm.h"
+#include "kernels/rope.h"
+#include "kernels/topk.cuh"
+
+/* Rows of the tile join the raw cache before this. A lane owns elements lane, lane + 32, ..: accumulator l of the sum of
+ * squares is lane l's. */
+static __global__ void idx_pool_k(const __grid_constant__ k_args a) {
+    const int64_t t = k_warp(), id = a.d.id;
+    const int32_t ratio = a.d.ratio, half = a.d.rot / 2, act = a.lv.act;
+    if (t >= a.c.T) return;
+    float *y = a.c.out + t * id, acc = 0.0f;
+    const int32_t pos = a.c.pos0 + (int32_t)t;
+    if (!k_completes(pos, ratio)) {
+        for (int64_t i = k_lane(); i < id; i += K_WARP) y[i] = 0.0f;
+        return;
+    }
+    const int64_t b = pos / ratio;
+    const float *raw = a.st.f + b * ratio * id;
+    for (int64_t i = k_lane(); i < id; i += K_WARP) {
+        float s = raw[i];
+        for (int32_t r = 1; r < ratio; r++) s = s + raw[(int64_t)r * id + i];
+        y[i] = k_rd(s / (float)ratio, act);
+        acc = fmaf(y[i], y[i], acc);
+    }
+    const float r = k_rms_r(k_warp_fold(acc), id, a.d.eps);
+    for (int64_t i = k_lane(); i < id; i += K_WARP) y[i] = k_rmsnorm1(y[i], r, a.c.par[0][i], act);
+    __syncwarp();
+    for (int32_t i = k_lane(); i < half; i += K_WARP) {
+        float cc, ss;
+        k_rope_angle(a.c.par[1][i], (int32_t)b * ratio, &a.lv, &cc, &ss);
+        k_rope_pair(&y[i], &y[half + i], cc, ss, act);
+    }
+}
+void idx_pool_cuda(const k_call *c, void *stream) {
+    const int64_t id = c->d->id;
+    cudaMemcpyAsync(c->st[0]->f + c->pos0 * id, c->in[0], (size_t)(c->T * id) * sizeof(float), cudaMemcpyDeviceToDevice,
+                    (cudaStream_t)stream);
+    c->st[0]->rows = c->pos0 + c->T;
+    k_warps(idx_pool_k, c, c->T, stream);
+}
+
+/* The keys of the blocks that this tile completes. */
+static __global__ void store_pooled_k(const __grid_constant__ k_args a) {
+    const int64_t i = k_tid(), id = a.d.id, t = i / id;
+    const int32_t pos = a.c.pos0 + (int32_t)t;
+    if (i < a.c.T * id && k_completes(pos, a.d.ratio)) a.st.f[pos / a.d.ratio * id + i % id] = a.c.in[1][i];
+}
+
+static __global__ void idx_score_k(const __grid_constant__ k_args a) {
+    const int64_t k = k_warp(), t = k / a.c.cols, b = k % a.c.cols, id = a.d.id;
+    if (t >= a.c.T) return;
+    float y = -1.0f;
+    if (b < k_nblocks(a.c.pos0 + (int32_t)t, a.d.ratio)) {
+        float s = 0.0f;
+        for (int64_t h = 0; h < a.d.ih; h++)
+            s = s + k_relu(k_warp_dot(a.c.in[0] + (t * a.d.ih + h) * id, a.st.f + b * id, id));
+        y = s / sqrtf((float)a.d.id);
+    }
+    if (k_lane() == 0) a.c.out[k] = y;
+}
+void idx_score_cuda(const k_call *c, void *stream) {
+    k_each(store_pooled_k, c, (int64_t)c->T * c->d->id, stream);
+    c->st[0]->rows = (c->pos0 + c->T) / c->d->ratio;
+    k_warps(idx_score_k, c, c->T * c->cols, stream);
+}
+
+static __global__ void idx_sel_k(const __grid_constant__ k_args a) {
+    const int64_t t = blockIdx.x, width = a.c.in_cols[0];
+    const int32_t nb = k_nblocks(a.c.pos0 + (int32_t)t, a.d.ratio), k = nb < a.d.nsel ? nb : a.d.nsel;
+    int32_t *ids = a.c.out_i + t * a.c.cols, *work = (int32_t *)(void *)a.c.scratch + t * 2 * width;
+    for (int64_t i = k + (int64_t)threadIdx.x; i < a.c.cols; i += blockDim.x) ids[i] = -1;
+    if (k > 0) k_topk_block(a.c.in[0] + t * width, nb, k, a.lv.tie, ids, (uint32_t *)work, work + width);
+}
+void idx_sel_cuda(const k_call *c, void *stream) {
+    if (c->T > 0) K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(K_THREADS), 0, stream, k_args_of(c));
+}

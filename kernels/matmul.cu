@@ -1,0 +1,216 @@
+/* matmul.cu: products of stored rows and f32 columns in order lanes32 (matmul.h, moe.h: moe_expert).
+ *
+ * A warp computes an output: its lanes are the 32 accumulators, so neither tiles nor the number of columns can change a
+ * bit. Few columns: a warp takes one row, decodes it as it goes and multiplies it with up to four columns. Many columns:
+ * rows are decoded to f32 once, into scratch, and a warp takes 4 rows times 4 columns.
+ */
+#include "kernels/matmul.h"
+
+#include "kernels/moe.h"
+#include "kernels/quant.cuh"
+
+enum { COLS = 4, ROWS = 4, MANY = 16 /* columns from which decoding into scratch pays */ };
+
+/* What is multiplied, and what becomes of it: columns as in k_panel (tile.h), or those of one expert a block. */
+typedef struct {
+    const float *x;
+    int64_t K;
+    const int32_t *slot;  /* columns' slots; NULL: column j is slot j */
+    const int32_t *first; /* of experts: slots first[e] .. first[e+1] are expert e's; NULL: one weight, n columns */
+    int32_t n, div;
+    float *out;
+    int64_t O; /* outputs a slot */
+    int32_t epi, N, act;
+} panel;
+
+static __device__ __forceinline__ void store(const panel *p, int64_t slot, int64_t row, float y) {
+    p->out[slot * p->O + row] = k_epilogue_of(y, p->epi, p->N, p->act);
+}
+
+static __device__ __forceinline__ int64_t slot_of(const panel *p, int64_t j) {
+    return p->slot ? p->slot[j] : j;
+}
+
+/* One row times columns j .. j + n, n <= C. */
+template <int32_t TYPE, int C>
+static __device__ __forceinline__ void row_times(const panel *p, const uint8_t *row, int64_t j, int64_t n, int64_t r) {
+    const float *x[C];
+    float acc[C];
+    for (int c = 0; c < C; c++) {
+        x[c] = p->x + slot_of(p, c < n ? j + c : j) / p->div * p->K;
+        acc[c] = 0.0f;
+    }
+    for (int64_t i = k_lane(); i < p->K; i += K_WARP) {
+        float w = k_stored<TYPE>::at(row, i);
+        for (int c = 0; c < C; c++) acc[c] = fmaf(w, x[c][i], acc[c]);
+    }
+    for (int c = 0; c < C; c++) {
+        float y = k_warp_fold(acc[c]);
+        if (k_lane() == 0 && c < n) store(p, slot_of(p, j + c), r, y);
+    }
+}
+
+/* A warp a row: blockIdx.y walks through the columns. */
+template <int32_t TYPE, int C>
+static __global__ void thin_k(const __grid_constant__ panel p, const __grid_constant__ k_weight w) {
+    int64_t r = k_warp();
+    if (r >= w.rows) return;
+    const uint8_t *row = (const uint8_t *)w.data + (size_t)r * w.row_bytes;
+    for (int64_t j = (int64_t)blockIdx.y * C; j < p.n; j += (int64_t)gridDim.y * C)
+        row_times<TYPE, C>(&p, row, j, p.n - j < C ? p.n - j : C, r);
+}
+
+/* The same for experts: blockIdx.y is the expert, whose weight of another type is another launch's. */
+template <int32_t TYPE, int C> static __global__ void experts_k(const __grid_constant__ panel p, const k_weight *w) {
+    int64_t r = k_warp(), from = p.first[blockIdx.y], end = p.first[blockIdx.y + 1];
+    const k_weight *we = w + blockIdx.y;
+    if (r >= p.O || from == end || we->type != TYPE) return;
+    const uint8_t *row = (const uint8_t *)we->data + (size_t)r * we->row_bytes;
+    for (int64_t j = from; j < end; j += C) row_times<TYPE, C>(&p, row, j, end - j < C ? end - j : C, r);
+}
+
+/* Rows r0 .. of the weight as f32, K a row. */
+template <int32_t TYPE>
+static __global__ void decode_k(const __grid_constant__ k_weight w, int64_t r0, int64_t n, float *y) {
+    int64_t i = k_tid();
+    if (i < n) y[i] = k_stored<TYPE>::at((const uint8_t *)w.data + (size_t)(r0 + i / w.cols) * w.row_bytes, i % w.cols);
+}
+
+/* rows x p.n outputs of f32 rows, ld apart; a warp takes ROWS x COLS of them. Row 0 is output r0. */
+static __global__ void fat_k(const __grid_constant__ panel p, const float *w, int64_t ld, int64_t r0, int64_t rows) {
+    const int64_t tiles = (rows + ROWS - 1) / ROWS, k = k_warp();
+    const int64_t r = k % tiles * ROWS, j = k / tiles * COLS;
+    if (j >= p.n) return;
+    const float *x[COLS], *v[ROWS];
+    float acc[ROWS][COLS];
+    for (int c = 0; c < COLS; c++) x[c] = p.x + (j + c < p.n ? j + c : j) * p.K;
+    for (int i = 0; i < ROWS; i++) {
+        v[i] = w + (r + i < rows ? r + i : r) * ld;
+        for (int c = 0; c < COLS; c++) acc[i][c] = 0.0f;
+    }
+    for (int64_t e = k_lane(); e < p.K; e += K_WARP) {
+        float xe[COLS];
+        for (int c = 0; c < COLS; c++) xe[c] = x[c][e];
+        for (int i = 0; i < ROWS; i++) {
+            float ve = v[i][e];
+            for (int c = 0; c < COLS; c++) acc[i][c] = fmaf(ve, xe[c], acc[i][c]);
+        }
+    }
+    for (int i = 0; i < ROWS; i++)
+        for (int c = 0; c < COLS; c++) {
+            float y = k_warp_fold(acc[i][c]);
+            if (k_lane() == 0 && r + i < rows && j + c < p.n) store(&p, j + c, r0 + r + i, y);
+        }
+}
+
+static void fat(const panel *p, const float *w, int64_t ld, int64_t r0, int64_t rows, void *stream) {
+    int64_t warps = (rows + ROWS - 1) / ROWS * ((p->n + COLS - 1) / COLS);
+    K_LAUNCH(fat_k, dim3(k_blocks(warps, K_WARPS)), dim3(K_WARPS * K_WARP), 0, stream, *p, w, ld, r0, rows);
+}
+
+struct matmul_job {
+    const k_call *c;
+    panel p;
+    void *stream;
+    template <int32_t TYPE> void run() const {
+        const k_weight w = *c->w[0];
+        const int64_t at_once = p.K > 0 ? c->scratch_n / p.K / ROWS * ROWS : 0;
+        if (p.n < MANY || at_once < ROWS) {
+            dim3 grid(k_blocks(w.rows, K_WARPS), p.n < COLS ? 1u : k_blocks(p.n, COLS));
+            auto one = thin_k<TYPE, 1>, some = thin_k<TYPE, COLS>;
+            K_LAUNCH(p.n == 1 ? one : some, grid, dim3(K_WARPS * K_WARP), 0, stream, p, w);
+        } else if (TYPE == K_T_F32 && w.row_bytes % sizeof(float) == 0) {
+            fat(&p, (const float *)w.data, (int64_t)(w.row_bytes / sizeof(float)), 0, w.rows, stream);
+        } else {
+            for (int64_t r = 0; r < w.rows; r += at_once) {
+                int64_t rows = w.rows - r < at_once ? w.rows - r : at_once;
+                K_LAUNCH(decode_k<TYPE>, dim3(k_blocks(rows * p.K, K_THREADS)), dim3(K_THREADS), 0, stream, w, r,
+                         rows * p.K, c->scratch);
+                fat(&p, c->scratch, p.K, r, rows, stream);
+            }
+        }
+    }
+};
+
+void matmul_cuda(const k_call *c, void *stream) {
+    panel p;
+    memset(&p, 0, sizeof p);
+    p.x = c->in[0];
+    p.K = c->in_cols[0];
+    p.n = c->T;
+    p.div = 1;
+    p.out = c->out;
+    p.O = c->cols;
+    p.epi = c->epi;
+    p.N = c->d->N;
+    p.act = k_epilogue_act(c->epi, c->lv);
+    if (c->T > 0 && c->cols > 0) k_by_type(c->w[0]->type, matmul_job{c, p, stream});
+}
+
+/* ---- experts ---- */
+
+/* One block. first[e] .. of the slots of expert e in slot[], first[E] .. of those without one. Counts and places are
+ * integers; the order within an expert changes no bit. */
+static __global__ void group_k(const int32_t *ids, int64_t slots, int32_t E, int32_t *first, int32_t *fill,
+                               int32_t *slot) {
+    for (int64_t e = threadIdx.x; e <= E + 1; e += blockDim.x) first[e] = 0;
+    __syncthreads();
+    for (int64_t s = threadIdx.x; s < slots; s += blockDim.x) {
+        int32_t e = ids[s] >= 0 && ids[s] < E ? ids[s] : E;
+        atomicAdd(&first[e + 1], 1);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0)
+        for (int32_t e = 0; e <= E; e++) first[e + 1] += first[e];
+    __syncthreads();
+    for (int64_t e = threadIdx.x; e <= E; e += blockDim.x) fill[e] = first[e];
+    __syncthreads();
+    for (int64_t s = threadIdx.x; s < slots; s += blockDim.x) {
+        int32_t e = ids[s] >= 0 && ids[s] < E ? ids[s] : E;
+        slot[atomicAdd(&fill[e], 1)] = (int32_t)s;
+    }
+}
+
+static __global__ void no_expert_k(const __grid_constant__ panel p, const int32_t *ids, int32_t E) {
+    int64_t i = k_tid(), s = i / p.O;
+    if (i < p.n * p.O && !(ids[s] >= 0 && ids[s] < E)) p.out[i] = NAN;
+}
+
+struct expert_job {
+    const k_call *c;
+    panel p;
+    void *stream;
+    template <int32_t TYPE> void run() const {
+        dim3 grid(k_blocks(p.O, K_WARPS), (unsigned)c->nw[0]);
+        auto one = experts_k<TYPE, 1>, some = experts_k<TYPE, COLS>;
+        K_LAUNCH(c->T == 1 ? one : some, grid, dim3(K_WARPS * K_WARP), 0, stream, p, c->w_dev[0]);
+    }
+};
+
+void moe_expert_cuda(const k_call *c, void *stream) {
+    const int64_t K = c->in_cols[1], slots = (int64_t)c->T * K, E = c->nw[0];
+    if (slots == 0 || E == 0 || c->cols == 0) return;
+    int32_t *first = (int32_t *)(void *)c->scratch, *fill = first + E + 2, *slot = fill + E + 1;
+    panel p;
+    memset(&p, 0, sizeof p);
+    p.x = c->in[0];
+    p.K = c->per ? c->in_cols[0] / K : c->in_cols[0];
+    p.slot = slot;
+    p.first = first;
+    p.n = (int32_t)slots;
+    p.div = c->per ? 1 : (int32_t)K;
+    p.out = c->out;
+    p.O = c->cols / K;
+    p.epi = K_EPI_NONE;
+    p.act = c->lv->act;
+    K_LAUNCH(group_k, dim3(1), dim3(K_THREADS), 0, stream, c->in_i[1], slots, (int32_t)E, first, fill, slot);
+    K_LAUNCH(no_expert_k, dim3(k_blocks(slots * p.O, K_THREADS)), dim3(K_THREADS), 0, stream, p, c->in_i[1],
+             (int32_t)E);
+    uint64_t done = 0; /* types that were launched */
+    for (int64_t e = 0; e < E; e++) {
+        int32_t type = c->w[0][e].type;
+        if (type < 0 || type > 63 || done >> type & 1) continue;
+        done |= (uint64_t)1 << type;
+        k_by_type(type, expert_job{c, p, stream});
+    }
+}

@@ -1,0 +1,105 @@
+/* moe.cu: router and sums of moe.h. A warp a token for the softmax, whose sum is lanes32 by expert index. */
+#include "kernels/moe.h"
+
+#include "kernels/topk.cuh"
+
+/* 1 when every logit of the row is a number. */
+static __device__ __forceinline__ int row_is_finite(const float *logit, int64_t E) {
+    int finite = 1;
+    for (int64_t i = k_lane(); i < E; i += K_WARP) finite &= k_moe_finite1(logit[i]);
+    return __all_sync(0xffffffffu, finite);
+}
+
+static __device__ __forceinline__ float softmax_terms(const float *logit, int64_t E, float *most) {
+    float max = -INFINITY, acc = 0.0f;
+    for (int64_t i = k_lane(); i < E; i += K_WARP) max = logit[i] > max ? logit[i] : max;
+    *most = k_warp_max(max);
+    for (int64_t i = k_lane(); i < E; i += K_WARP) acc = acc + k_exp(logit[i] - *most);
+    return k_warp_fold(acc);
+}
+
+/* A block of one warp a token; p: E floats, then 2 E words, a token. */
+static __global__ void moe_ids_k(const __grid_constant__ k_args a) {
+    const int64_t t = blockIdx.x, E = a.c.in_cols[0], K = a.c.cols;
+    const float *logit = a.c.in[0] + t * E;
+    int32_t *id = a.c.out_i + t * K;
+    float *p = a.c.scratch + t * 3 * E, most;
+    if (!row_is_finite(logit, E)) {
+        for (int64_t k = k_lane(); k < K; k += K_WARP) id[k] = -1;
+        return;
+    }
+    float sum = softmax_terms(logit, E, &most);
+    for (int64_t i = k_lane(); i < E; i += K_WARP) p[i] = k_rd(k_exp(logit[i] - most) / sum, k_moe_softmax_rd(&a.lv));
+    __syncwarp();
+    k_topk_block(p, (int32_t)E, (int32_t)K, a.lv.tie, id, (uint32_t *)(void *)(p + E), (int32_t *)(void *)(p + 2 * E));
+}
+void moe_ids_cuda(const k_call *c, void *stream) {
+    if (c->T > 0) K_LAUNCH(moe_ids_k, dim3((unsigned)c->T), dim3(K_WARP), 0, stream, k_args_of(c));
+}
+
+static __global__ void moe_weights_k(const __grid_constant__ k_args a, int renorm) {
+    const int64_t t = k_warp(), E = a.c.in_cols[0], K = a.c.cols;
+    if (t >= a.c.T) return;
+    const float *logit = a.c.in[0] + t * E;
+    const int32_t *id = a.c.in_i[1] + t * K;
+    const int32_t kept = k_moe_softmax_rd(&a.lv);
+    float *w = a.c.out + t * K, most;
+    int finite = row_is_finite(logit, E);
+    float all = softmax_terms(logit, E, &most);
+    if (k_lane()) return; /* the rest is a serial chain over the slots */
+    float sum = 0.0f;
+    for (int64_t k = 0; k < K; k++) {
+        w[k] = finite && id[k] >= 0 && id[k] < E ? k_rd(k_exp(logit[id[k]] - most) / all, kept) : NAN;
+        sum += w[k];
+    }
+    sum = k_rd(sum, kept);
+    for (int64_t k = 0; k < K && renorm; k++) w[k] = k_rd(w[k] / sum, kept);
+    for (int64_t k = 0; k < K; k++) w[k] = k_rd(w[k], a.lv.act);
+}
+void moe_weights_cuda(const k_call *c, void *stream) {
+    const int64_t n = c->T;
+    if (n > 0)
+        K_LAUNCH(moe_weights_k, dim3(k_blocks(n, K_WARPS)), dim3(K_WARPS * K_WARP), 0, stream, k_args_of(c),
+                 k_moe_renorm(c));
+}
+
+/* Place of slot k among the K: its rank, or that of its id, equal ids by rank. order[place] = k. */
+static __device__ __forceinline__ void slot_order(const int32_t *ids, int64_t K, int32_t combine, int32_t *order) {
+    for (int64_t k = threadIdx.x; k < K; k += blockDim.x) {
+        int64_t at = k;
+        if (combine == K_COMBINE_EXPERTS) {
+            at = 0;
+            for (int64_t i = 0; i < K; i++) at += ids[i] < ids[k] || (ids[i] == ids[k] && i < k);
+        }
+        order[at] = (int32_t)k;
+    }
+}
+
+/* A block row of threads a token (blockIdx.y), one thread a column. */
+static __global__ void moe_routed_k(const __grid_constant__ k_args a) {
+    K_DYNAMIC(int32_t, order);
+    const int64_t t = blockIdx.y, K = a.c.in_cols[1], D = a.c.cols, i = k_tid();
+    const int32_t each = k_moe_combine_rd(&a.lv);
+    slot_order(a.c.in_i[2] + t * K, K, a.lv.combine, order);
+    __syncthreads();
+    if (i >= D) return;
+    float y = 0.0f;
+    for (int64_t k = 0; k < K; k++)
+        y = k_moe_routed1(y, a.c.in[0][(t * K + order[k]) * D + i], a.c.in[1][t * K + order[k]], a.lv.act, each);
+    a.c.out[t * D + i] = k_rd(y, a.lv.act);
+}
+void moe_routed_cuda(const k_call *c, void *stream) {
+    if (c->T > 0 && c->cols > 0)
+        K_LAUNCH(moe_routed_k, dim3(k_blocks(c->cols, K_THREADS), (unsigned)c->T), dim3(K_THREADS),
+                 (size_t)c->in_cols[1] * sizeof(int32_t), stream, k_args_of(c));
+}
+
+static __global__ void moe_out_k(const __grid_constant__ k_args a) {
+    int64_t i = k_tid();
+    if (i >= a.c.T * a.c.cols) return;
+    float g = k_moe_sgate1(a.c.in[2][i / a.c.cols], &a.lv);
+    a.c.out[i] = k_moe_out1(a.c.in[0][i], a.c.in[1][i], g, a.lv.act);
+}
+void moe_out_cuda(const k_call *c, void *stream) {
+    k_each(moe_out_k, c, c->T * c->cols, stream);
+}

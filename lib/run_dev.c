@@ -1,0 +1,307 @@
+/* run_dev.c: the device side of a run: its memory there, one node of the plan, what comes back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/ops.h"
+#include "lib/net_dev.h"
+#include "lib/run_int.h"
+
+struct q4x_run_dev {
+    k_dev dev;
+    const q4x_net_dev *net;
+    void *block;            /* arena, states, scratch */
+    float *arena, *scratch; /* in it */
+    int64_t scratch_n;
+    k_state *st; /* [nstates], f in it; those that only the host has: NULL */
+    float *logits;
+    int32_t cap_logits;
+    int32_t *ids;            /* of the tile */
+    const int32_t *tile_ids; /* the same on the host */
+    int32_t mirrored;        /* the states on the host are those of the device */
+    int32_t pending;         /* copies from the host's arena may be under way */
+    int32_t failed;          /* code of a failure that could not be reported */
+};
+
+enum { ALIGN = 64 /* floats */ };
+
+static int64_t rounded(int64_t n) {
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+/* ---- errors ---- */
+
+static int refused(const q4x_run *r, int code, const char *what, q4x_err *err) {
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: %s: %s", r->arm.device_index, what, k_dev_text(code));
+}
+
+/* The node that was at work when the device failed: the first behind the last one that was done. A failure is found by
+ * whoever asks next, which may be many nodes later. */
+static int failed_in(const q4x_run *r, int code, q4x_err *err) {
+    int32_t i = (int32_t)k_dev_marked(&r->dev->dev);
+    while (i < r->plan->nnodes - 1 &&
+           (r->plan->node[i].op == K_OP_alias || k_dev_on_host((int32_t)r->plan->node[i].op)))
+        i++;
+    if (i >= r->plan->nnodes) i = r->plan->logits;
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: node %s, forward %d: %s", r->arm.device_index,
+                    r->plan->node[i].name, r->nforward, k_dev_text(code));
+}
+
+/* ---- memory ---- */
+
+int q4x_run_dev_open(q4x_run *r, q4x_err *err) {
+    k_dev_info info;
+    r->dev = calloc(1, sizeof *r->dev);
+    if (!r->dev) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
+    k_dev_query(&info);
+    if (!info.count) return q4x_fail(err, Q4X_E_DEVICE, "device cuda: no GPU: %s; use --device cpu", info.reason);
+    if (r->arm.device_index >= info.count)
+        return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: there %s %d here, from 0 on", r->arm.device_index,
+                        info.count == 1 ? "is" : "are", info.count);
+    int code = k_dev_open(r->arm.device_index, &r->dev->dev);
+    return code ? refused(r, code, "cannot be opened", err) : 0;
+}
+
+float *q4x_run_dev_arena(q4x_run *r, int64_t n) {
+    void *p = NULL;
+    if (n > INT64_MAX / (int64_t)sizeof(float) || k_dev_pinned(&r->dev->dev, (size_t)n * sizeof(float), &p))
+        return NULL;
+    memset(p, 0, (size_t)n * sizeof(float));
+    return p;
+}
+
+/* Only the host has the history of ids. */
+static int on_device(const q4x_run *r, int32_t state) {
+    return !r->plan->state[state].is_ids;
+}
+
+typedef struct {
+    int64_t arena, states, scratch, ids, logits; /* floats */
+} sizes;
+
+static sizes sizes_of(const q4x_run *r) {
+    const int64_t rows = r->tile < r->n_ctx ? r->tile : r->n_ctx;
+    sizes s = {.arena = rounded(r->arena_n), .ids = rounded(rows), .logits = rounded(r->plan->d.V)};
+    s.scratch = rounded(k_dev_scratch(&r->plan->d, rows, r->n_ctx));
+    for (int32_t i = 0; i < r->plan->nstates; i++)
+        if (on_device(r, i)) s.states += rounded(r->st[i].cap * r->st[i].cols);
+    return s;
+}
+
+static double mib(uint64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+/* Told before anything is allocated, with all numbers. */
+static int check_room(const q4x_run *r, const sizes *s, q4x_err *err) {
+    uint64_t weights = 0, there, total, run = 4 * (uint64_t)(s->arena + s->scratch + s->ids + s->logits),
+             states = 4 * (uint64_t)s->states;
+    if (!q4x_net_dev_has(r->net, r->arm.device_index)) {
+        int rc = q4x_net_dev_bytes(r->net, &weights, err);
+        if (rc) return rc;
+    }
+    int code = k_dev_memory(&r->dev->dev, &there, &total);
+    if (code) return refused(r, code, "does not say how much memory it has", err);
+    if (weights + run + states <= there) return 0;
+    return q4x_fail(
+        err, Q4X_E_DEVICE,
+        "device cuda/%d: %.1f MiB are needed (weights %.1f, states of %lld positions %.1f, activations %.1f), "
+        "%.1f of %.1f are free; use a smaller context, a smaller model or --device cpu",
+        r->arm.device_index, mib(weights + run + states), mib(weights), (long long)r->n_ctx, mib(states), mib(run),
+        mib(there), mib(total));
+}
+
+int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    const sizes s = sizes_of(r);
+    void *p = NULL;
+    int rc = check_room(r, &s, err), code;
+    if (rc || (rc = q4x_net_dev_get(r->net, r->arm.device_index, &d->net, err))) return rc;
+    d->st = calloc((size_t)r->plan->nstates + 1, sizeof *d->st);
+    if (!d->st) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
+    const size_t bytes = 4 * (size_t)(s.arena + s.states + s.scratch + s.ids);
+    if ((code = k_dev_alloc(&d->dev, bytes, &d->block)) || (code = k_dev_zero(&d->dev, d->block, bytes)) ||
+        (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
+        return refused(r, code, "no room for activations and states", err);
+    d->logits = p;
+    d->cap_logits = 1;
+    d->arena = d->block;
+    d->scratch = d->arena + s.arena;
+    d->scratch_n = s.scratch;
+    d->ids = (int32_t *)(void *)(d->scratch + s.scratch);
+    float *at = d->scratch + s.scratch + s.ids;
+    for (int32_t i = 0; i < r->plan->nstates; i++) {
+        if (!on_device(r, i)) continue;
+        d->st[i] = (k_state){.f = at, .cols = r->st[i].cols, .cap = r->st[i].cap};
+        at += rounded(r->st[i].cap * r->st[i].cols);
+    }
+    return 0;
+}
+
+void q4x_run_dev_free(q4x_run *r) {
+    q4x_run_dev *d = r->dev;
+    if (d->dev.stream) k_dev_wait(&d->dev);
+    k_dev_free(&d->dev, d->block);
+    k_dev_free(&d->dev, d->logits);
+    k_dev_unpin(&d->dev, r->arena);
+    k_dev_close(&d->dev);
+    free(d->st);
+    free(d);
+}
+
+void q4x_run_dev_reset(q4x_run *r) {
+    q4x_run_dev *d = r->dev;
+    int code = 0;
+    for (int32_t i = 0; i < r->plan->nstates; i++) {
+        k_state *st = &d->st[i];
+        st->rows = r->st[i].rows;
+        if (!st->f || r->plan->state[i].rows_kind != Q4X_ROWS_FIXED) continue;
+        int e = k_dev_zero(&d->dev, st->f, (size_t)(st->cap * st->cols) * sizeof(float));
+        if (e) code = e;
+    }
+    d->failed = code;
+    d->mirrored = 1; /* nothing is everywhere */
+}
+
+/* ---- states ---- */
+
+static int fetch_rows(const q4x_run *r, int32_t i, int64_t row0, int64_t n) {
+    const k_state *there = &r->dev->st[i];
+    const int64_t at = row0 * there->cols;
+    if (!there->f || n <= 0) return 0;
+    return k_dev_get(&r->dev->dev, r->st[i].f + at, there->f + at, (size_t)(n * there->cols) * sizeof(float));
+}
+
+static int fetch_states(const q4x_run *r) {
+    int code = 0;
+    for (int32_t i = 0; i < r->plan->nstates && !code; i++) code = fetch_rows(r, i, 0, r->st[i].rows);
+    if (!code) code = k_dev_wait(&r->dev->dev);
+    r->dev->mirrored = !code;
+    return code;
+}
+
+void q4x_run_dev_states(const q4x_run *r) {
+    if (r->dev->mirrored || r->dev->failed) return;
+    r->dev->failed = fetch_states(r);
+}
+
+/* ---- forward ---- */
+
+static int room_for_logits(q4x_run *r, int32_t rows, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    void *p = NULL;
+    if (rows <= d->cap_logits) return 0;
+    int code = k_dev_alloc(&d->dev, (size_t)rows * (size_t)r->plan->d.V * sizeof(float), &p);
+    if (code)
+        return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no room for %d rows of %d logits: %s", r->arm.device_index,
+                        rows, r->plan->d.V, k_dev_text(code));
+    k_dev_free(&d->dev, d->logits);
+    d->logits = p;
+    d->cap_logits = rows;
+    return 0;
+}
+
+int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    if (d->failed) return refused(r, d->failed, "its states were lost", err);
+    int rc = room_for_logits(r, rows, err);
+    if (rc) return rc;
+    int code = r->fn && !d->mirrored ? fetch_states(r) : 0;
+    if (code) return refused(r, code, "its states do not come back", err);
+    if (!r->fn) d->mirrored = 0;
+    return 0;
+}
+
+int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    d->tile_ids = ids;
+    int code = k_dev_mark(&d->dev, 0);
+    if (!code) code = k_dev_put(&d->dev, d->ids, ids, (size_t)T * sizeof *ids);
+    return code ? failed_in(r, code, err) : 0;
+}
+
+int q4x_run_dev_end(q4x_run *r, q4x_err *err) {
+    int code = k_dev_wait(&r->dev->dev);
+    r->dev->pending = 0;
+    return code ? failed_in(r, code, err) : 0;
+}
+
+/* The call of node i as the device takes it: the same distances from other beginnings. st: copies that the op may write
+ * to. */
+static k_call there(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_MAXST]) {
+    const q4x_node *n = &r->plan->node[i];
+    const q4x_run_dev *d = r->dev;
+    const q4x_node_dev *w = q4x_net_dev_node(d->net, i);
+    k_call x = *c;
+    for (int32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == Q4X_IN_IDS)
+            x.in_i[k] = d->ids + (c->in_i[k] - d->tile_ids);
+        else
+            x.in[k] = d->arena + (c->in[k] - r->arena);
+    }
+    x.out = i == r->plan->logits ? d->logits + (c->out - r->logits) : d->arena + (c->out - r->arena);
+    memcpy(x.w, w->w, sizeof x.w);
+    memcpy(x.w_dev, w->w_dev, sizeof x.w_dev);
+    memcpy(x.par, w->par, sizeof x.par);
+    for (int32_t k = 0; k < K_MAXST; k++) {
+        x.st[k] = NULL;
+        if (k >= n->nst) continue;
+        st[k] = d->st[n->st[k]];
+        x.st[k] = &st[k];
+    }
+    x.scratch = d->scratch;
+    x.scratch_n = d->scratch_n;
+    return x;
+}
+
+/* The rows of its states that node i has changed. */
+static int fetch_changed(const q4x_run *r, int32_t i, const k_call *c) {
+    const q4x_node *n = &r->plan->node[i];
+    int code = 0;
+    for (int32_t k = 0; k < n->nst && !code; k++) {
+        const q4x_state_desc *s = &r->plan->state[n->st[k]];
+        const int64_t ratio = s->rows_kind == Q4X_ROWS_BLOCK ? r->plan->d.ratio : 1;
+        if (s->rows_kind == Q4X_ROWS_FIXED)
+            code = fetch_rows(r, n->st[k], 0, r->st[n->st[k]].rows);
+        else
+            code = fetch_rows(r, n->st[k], c->pos0 / ratio, (c->pos0 + c->T) / ratio - c->pos0 / ratio);
+    }
+    return code;
+}
+
+static size_t out_bytes(const k_call *c) {
+    return (size_t)c->T * (size_t)c->cols * sizeof(float);
+}
+
+/* An op that the device has not: here, then its output goes there. */
+static int step_on_host(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    int code = d->pending ? k_dev_wait(&d->dev) : 0; /* its output may still be read by the last copy */
+    if (code) return failed_in(r, code, err);
+    k_ops[r->plan->node[i].op].cpu(c);
+    d->pending = 1;
+    code = k_dev_put(&d->dev, d->arena + (c->out - r->arena), c->out, out_bytes(c));
+    return code ? failed_in(r, code, err) : 0;
+}
+
+int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int watched, q4x_err *err) {
+    const q4x_node *n = &r->plan->node[i];
+    q4x_run_dev *d = r->dev;
+    k_state st[K_MAXST];
+    if (n->op == K_OP_alias) return 0;
+    if (k_dev_on_host((int32_t)n->op)) return step_on_host(r, i, c, err);
+    const k_call x = there(r, i, c, st);
+    int code = k_dev_run(&d->dev, n->op, &x);
+    for (int32_t k = 0; k < n->nst; k++) d->st[n->st[k]].rows = r->st[n->st[k]].rows = st[k].rows;
+    if (!code) code = k_dev_mark(&d->dev, (uint32_t)i + 1);
+    if (!code && (watched || i == r->plan->logits)) code = k_dev_get(&d->dev, c->out, x.out, out_bytes(c));
+    if (!code && watched) code = fetch_changed(r, i, c);
+    if (!code && watched) code = k_dev_wait(&d->dev);
+    return code ? failed_in(r, code, err) : 0;
+}
+
+int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
+    if (i == r->plan->logits) return 0; /* nothing there reads them */
+    int code = k_dev_put(&r->dev->dev, r->dev->arena + (c->out - r->arena), c->out, out_bytes(c));
+    if (!code) code = k_dev_wait(&r->dev->dev);
+    return code ? failed_in(r, code, err) : 0;
+}

@@ -1,0 +1,71 @@
+/* run_int.h: the inside of a run, shared by run.c and run_dev.c. Nobody else includes it.
+ *
+ * A run on a device keeps arena, states, scratch and logits there, laid out as here. The buffers on the host are then a
+ * mirror: node outputs and states are copied back as they are made while a hook watches (or a plant acts), so that a
+ * hook sees what it sees of a run on the host; without one nothing but the logits comes back.
+ */
+#ifndef Q4X_RUN_INT_H
+#define Q4X_RUN_INT_H
+
+#include "lib/run.h"
+
+typedef struct q4x_run_dev q4x_run_dev;
+
+_Static_assert(sizeof((q4x_arm *)0)->item / sizeof(q4x_item) <= 32, "one bit an item in q4x_run.planted");
+
+struct q4x_run {
+    const q4x_net *net;
+    const q4x_plan *plan;
+    q4x_arm arm;
+    int64_t n_ctx;
+    int32_t tile; /* rows a pass */
+    int32_t nth;
+    int32_t dynamic; /* 1: levers or plants that depend on the forward */
+    int32_t plants;
+    uint32_t planted; /* bit k: plant item k moved something */
+    int32_t dead;     /* a hook failed in the middle of a forward */
+    int32_t pos, nforward;
+    k_levers *lv;       /* per node, for this forward */
+    const char **plant; /* per node, for this forward; NULL when the arm plants nothing */
+    float *arena;
+    int64_t *off, arena_n;
+    k_state *st;
+    uint64_t st_bytes;
+    int32_t keep;   /* hooks want the state from before the tile */
+    k_state before; /* that copy, of the node at hand; allocated at the first forward that needs it */
+    float *scratch;
+    int64_t scratch_n; /* floats a thread */
+    float *logits;
+    int32_t n_logits, cap_logits;
+    int32_t chosen; /* 1: top_* hold the choice on the last forward's logits */
+    int32_t top_id[2];
+    float top_val[2];
+    q4x_run_dev *dev; /* a run on a device; NULL: on the host */
+    q4x_node_fn fn;
+    void *fn_ctx;
+};
+
+/* ---- run_dev.c ---- */
+
+/* Open the arm's device: before anything is allocated for it. */
+int q4x_run_dev_open(q4x_run *r, q4x_err *err);
+/* The host arena of a run on a device; q4x_run_dev_free frees it. NULL: no memory. */
+float *q4x_run_dev_arena(q4x_run *r, int64_t n);
+/* Upload the weights, if need be, and allocate the rest, once the layout is known. */
+int q4x_run_dev_ready(q4x_run *r, q4x_err *err);
+void q4x_run_dev_free(q4x_run *r);
+/* Empty states, as those on the host are now; a failure shows in the next forward. */
+void q4x_run_dev_reset(q4x_run *r);
+
+/* A forward begins (rows of logits it will give), a tile of T ids, a forward ends: its logits are here. */
+int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err);
+int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err);
+int q4x_run_dev_end(q4x_run *r, q4x_err *err);
+/* Run node i; c points into the host's buffers. watched 1: its output and the states that it changes are here after. */
+int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int watched, q4x_err *err);
+/* The output of node i was changed here. */
+int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
+/* Bring the states back if they are not here. */
+void q4x_run_dev_states(const q4x_run *r);
+
+#endif

@@ -1,0 +1,132 @@
+/* cuda_runtime.h of the emulator: enough of the CUDA runtime for the .cu files to be compiled by a C++ compiler and run
+ * on the host, so that the arithmetic of every kernel is tested where there is no GPU.
+ *
+ * A launch runs its blocks one after the other. The threads of a block are fibers, which change places where threads
+ * wait for each other: __syncthreads, __syncwarp, shuffles and votes. A warp whose threads do not all come to such a
+ * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted; a copy
+ * is done when it is enqueued. What it cannot show: races between blocks or warps, and anything that takes time.
+ */
+#ifndef EMU_CUDA_RUNTIME_H
+#define EMU_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __forceinline__ inline
+#define __grid_constant__
+
+typedef enum {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorIllegalAddress = 700
+} cudaError_t;
+enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaEnableDefault = 0 };
+typedef enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
+typedef enum { cudaDriverEntryPointSuccess } cudaDriverEntryPointQueryResult;
+typedef struct emu_stream *cudaStream_t;
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+typedef struct {
+    char name[256];
+    int major, minor, multiProcessorCount;
+    size_t totalGlobalMem;
+} cudaDeviceProp;
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i);
+cudaError_t cudaRuntimeGetVersion(int *v);
+cudaError_t cudaDriverGetVersion(int *v);
+cudaError_t cudaSetDevice(int i);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaMalloc(void **p, size_t n);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags);
+cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s);
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t e);
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version, unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *found);
+}
+
+/* The thread at hand. */
+typedef struct {
+    dim3 thread, block, size, grid;
+    unsigned char *dynamic;
+} emu_place;
+extern emu_place emu_at;
+#define threadIdx (emu_at.thread)
+#define blockIdx (emu_at.block)
+#define blockDim (emu_at.size)
+#define gridDim (emu_at.grid)
+
+void emu_run(dim3 grid, dim3 block, size_t shared, void (*body)(void *), void *ctx);
+void emu_sync_block(void);
+/* All threads of the warp give a value; returns those of the warp, by lane, until its next exchange. */
+const uint32_t *emu_exchange(uint32_t v);
+
+template <typename F> static void emu_body(void *f) {
+    (*(F *)f)();
+}
+template <typename... P, typename... A>
+static void emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args) {
+    auto f = [&] { kernel(args...); };
+    emu_run(grid, block, shared, emu_body<decltype(f)>, &f);
+}
+#define K_LAUNCH(kernel, grid, block, shared, stream, ...)                                                             \
+    ((void)(stream), emu_launch((kernel), (grid), (block), (shared), __VA_ARGS__))
+#define K_DYNAMIC(type, name) type *name = (type *)(void *)emu_at.dynamic
+
+static inline void __syncthreads(void) {
+    emu_sync_block();
+}
+static inline void __syncwarp(void) {
+    emu_exchange(0);
+}
+static inline float __shfl_xor_sync(unsigned mask, float v, int t) {
+    uint32_t u;
+    (void)mask;
+    memcpy(&u, &v, 4);
+    u = emu_exchange(u)[threadIdx.x % 32 ^ (unsigned)t];
+    memcpy(&v, &u, 4);
+    return v;
+}
+static inline int __all_sync(unsigned mask, int yes) {
+    const uint32_t *all = emu_exchange((uint32_t)(yes != 0));
+    int every = 1;
+    (void)mask;
+    for (int l = 0; l < 32; l++) every &= (int)all[l];
+    return every;
+}
+static inline int atomicAdd(int *p, int v) {
+    int old = *p;
+    *p += v;
+    return old;
+}
+static inline unsigned atomicOr(unsigned *p, unsigned v) {
+    unsigned old = *p;
+    *p |= v;
+    return old;
+}
+
+#endif

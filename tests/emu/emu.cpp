@@ -1,0 +1,294 @@
+/* emu.cpp: the emulated device: fibers, memory that is counted, a loss on demand. */
+#include "tests/emu/emu.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "tests/emu/cuda_runtime.h"
+
+emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0};
+emu_place emu_at;
+
+/* ---- threads ---- */
+
+enum { MOST = 1024, STACK = 256 * 1024, LANES = 32 };
+enum { READY, IN_WARP, IN_BLOCK, DONE };
+
+typedef struct {
+    jmp_buf here;
+    int state;
+    uint32_t turn; /* exchanges so far: their parity chooses the slots */
+} fiber;
+
+static fiber fibers[MOST];
+static uint32_t slot[2][MOST];
+static jmp_buf scheduler;
+static ucontext_t birth;
+static unsigned now, made;
+static void (*body)(void *);
+static void *body_ctx;
+
+[[noreturn]] static void wrong(const char *what) {
+    fprintf(stderr, "emulator: %s (block %u of %u, thread %u)\n", what, emu_at.block.x, emu_at.grid.x, now);
+    abort();
+}
+
+static void give_way(int state) {
+    fibers[now].state = state;
+    if (!_setjmp(fibers[now].here)) _longjmp(scheduler, 1);
+}
+
+/* A fiber lives on: it runs one thread after the other. */
+static void live(void) {
+    for (;;) {
+        body(body_ctx);
+        give_way(DONE);
+    }
+}
+
+static void make_fiber(unsigned i) {
+    static ucontext_t c;
+    void *stack = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED) wrong("no memory for a stack");
+    getcontext(&c);
+    c.uc_stack.ss_sp = stack;
+    c.uc_stack.ss_size = STACK;
+    c.uc_link = &birth;
+    makecontext(&c, live, 0);
+    fibers[i].state = READY;
+    now = i;
+    if (!_setjmp(scheduler)) setcontext(&c);
+}
+
+static void resume(unsigned i) {
+    const dim3 s = emu_at.size;
+    now = i;
+    emu_at.thread = dim3(i % s.x, i / s.x % s.y, i / s.x / s.y);
+    if (i >= made) {
+        made = i + 1;
+        make_fiber(i);
+        return;
+    }
+    if (!_setjmp(scheduler)) _longjmp(fibers[i].here, 1);
+}
+
+/* Lets a warp through whose threads all wait in an exchange. */
+static void release_warps(unsigned n) {
+    for (unsigned w = 0; w < n; w += LANES) {
+        unsigned end = w + LANES < n ? w + LANES : n, in = 0, other = 0;
+        for (unsigned i = w; i < end; i++) {
+            in += fibers[i].state == IN_WARP;
+            other += fibers[i].state == DONE || fibers[i].state == IN_BLOCK;
+        }
+        if (!in) continue;
+        if (other) wrong("a warp's threads part before an exchange");
+        for (unsigned i = w; in == end - w && i < end; i++) fibers[i].state = READY;
+    }
+}
+
+static int release_block(unsigned n) {
+    unsigned waiting = 0;
+    for (unsigned i = 0; i < n; i++) waiting += fibers[i].state == IN_BLOCK;
+    for (unsigned i = 0; i < n; i++)
+        if (fibers[i].state == IN_BLOCK) fibers[i].state = READY;
+    return waiting > 0;
+}
+
+static void run_block(unsigned n) {
+    for (unsigned i = 0; i < n; i++) fibers[i].state = READY;
+    for (;;) {
+        unsigned ran = 0;
+        for (unsigned i = 0; i < n; i++)
+            if (fibers[i].state == READY) {
+                resume(i);
+                ran++;
+            }
+        release_warps(n);
+        if (!ran && !release_block(n)) return;
+    }
+}
+
+void emu_sync_block(void) {
+    give_way(IN_BLOCK);
+}
+
+const uint32_t *emu_exchange(uint32_t v) {
+    const unsigned i = now, p = fibers[i].turn++ & 1;
+    slot[p][i] = v;
+    give_way(IN_WARP);
+    return slot[p] + i / LANES * LANES;
+}
+
+static int lost(void) {
+    return emu.fail && ++emu.ops >= emu.fail;
+}
+static cudaError_t last_error;
+
+void emu_run(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx) {
+    static unsigned char *room;
+    static size_t room_size;
+    const unsigned n = block.x * block.y * block.z;
+    if (lost()) {
+        last_error = cudaErrorIllegalAddress;
+        return;
+    }
+    if (!n || n > MOST || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared > 48 * 1024) {
+        last_error = cudaErrorInvalidValue;
+        return;
+    }
+    if (shared > room_size) {
+        free(room);
+        room = (unsigned char *)aligned_alloc(64, (shared + 63) / 64 * 64);
+        room_size = shared;
+    }
+    emu_at.size = block;
+    emu_at.grid = grid;
+    emu_at.dynamic = room;
+    body = f;
+    body_ctx = ctx;
+    for (unsigned i = 0; i < n && i < made; i++) fibers[i].turn = 0;
+    for (unsigned z = 0; z < grid.z; z++)
+        for (unsigned y = 0; y < grid.y; y++)
+            for (unsigned x = 0; x < grid.x; x++) {
+                emu_at.block = dim3(x, y, z);
+                if (shared) memset(room, 0xa5, shared); /* undefined, and so it looks */
+                run_block(n);
+            }
+}
+
+/* ---- memory and the rest of the runtime ---- */
+
+enum { HEAD = 64 };
+
+static cudaError_t give(void **p, size_t n, int device) {
+    if (lost()) return cudaErrorIllegalAddress;
+    if (device && n > emu.memory - emu.used) return cudaErrorMemoryAllocation;
+    unsigned char *m = (unsigned char *)aligned_alloc(64, HEAD + (n + 63) / 64 * 64);
+    if (!m) return cudaErrorMemoryAllocation;
+    memset(m, 0xa5, HEAD + (n + 63) / 64 * 64); /* device memory comes as it was */
+    size_t counted = device ? n : 0;
+    memcpy(m, &counted, sizeof counted);
+    emu.used += counted;
+    emu.live++;
+    *p = m + HEAD;
+    return cudaSuccess;
+}
+
+static cudaError_t take(void *p) {
+    size_t counted;
+    if (!p) return cudaSuccess;
+    unsigned char *m = (unsigned char *)p - HEAD;
+    memcpy(&counted, m, sizeof counted);
+    emu.used -= counted;
+    emu.live--;
+    free(m);
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = 1;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i) {
+    if (i) return cudaErrorInvalidDevice;
+    memset(p, 0, sizeof *p);
+    memcpy(p->name, "emulator", sizeof "emulator");
+    p->multiProcessorCount = 1;
+    p->totalGlobalMem = emu.memory;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v) {
+    *v = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int *v) {
+    *v = 13000;
+    return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int i) {
+    return i ? cudaErrorInvalidDevice : cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    (void)flags;
+    emu.live++;
+    *s = (cudaStream_t)&emu;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    (void)s;
+    emu.live--;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    (void)s;
+    return emu.fail && emu.ops >= emu.fail ? cudaErrorIllegalAddress : cudaSuccess;
+}
+cudaError_t cudaMalloc(void **p, size_t n) {
+    return give(p, n, 1);
+}
+cudaError_t cudaFree(void *p) {
+    return take(p);
+}
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) {
+    (void)flags;
+    return give(p, n, 0);
+}
+cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags) {
+    (void)flags;
+    *dev = host;
+    return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void *p) {
+    return take(p);
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s) {
+    (void)kind;
+    (void)s;
+    if (lost()) return cudaErrorIllegalAddress;
+    memcpy(to, from, n);
+    return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
+    (void)s;
+    if (lost()) return cudaErrorIllegalAddress;
+    memset(p, byte, n);
+    return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+    *free = emu.memory - emu.used;
+    *total = emu.memory;
+    return cudaSuccess;
+}
+cudaError_t cudaGetLastError(void) {
+    cudaError_t e = last_error;
+    last_error = cudaSuccess;
+    return e;
+}
+const char *cudaGetErrorString(cudaError_t e) {
+    switch (e) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    default: return "invalid argument";
+    }
+}
+
+static int write_value(void *stream, unsigned long long addr, unsigned value, unsigned flags) {
+    (void)stream;
+    (void)flags;
+    if (!(emu.fail && emu.ops >= emu.fail)) *(volatile uint32_t *)(uintptr_t)addr = value;
+    return 0;
+}
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version, unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult *found) {
+    (void)name;
+    (void)version;
+    (void)flags;
+    *f = (void *)write_value;
+    *found = cudaDriverEntryPointSuccess;
+    return cudaSuccess;
+}

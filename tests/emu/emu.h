@@ -1,0 +1,24 @@
+/* emu.h: what tests may ask of the emulated device, and do to it. */
+#ifndef EMU_H
+#define EMU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    size_t memory; /* bytes of the device */
+    size_t used;   /* of them allocated now */
+    int64_t live;  /* allocations and streams that were not freed, pinned memory included */
+    int64_t ops;   /* launches, copies and fills so far */
+    int64_t fail;  /* the device is lost with this one; 0: never */
+} emu_device;
+extern emu_device emu;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
