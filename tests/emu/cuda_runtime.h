@@ -123,6 +123,11 @@ static inline int atomicAdd(int *p, int v) {
     *p += v;
     return old;
 }
+static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long long v) {
+    unsigned long long old = *p;
+    *p += v;
+    return old;
+}
 static inline unsigned atomicOr(unsigned *p, unsigned v) {
     unsigned old = *p;
     *p |= v;

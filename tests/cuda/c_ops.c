@@ -1,0 +1,584 @@
+/* Every op on the device against the CPU by bits: shapes around 32 and 64 and long ones, both acts, every lever that the
+ * op reads, random operands with NaN, infinities, subnormals and signed zeros strewn in, states included. On the
+ * emulator the long shapes are left to a GPU. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/arith.h"
+#include "kernels/ops.h"
+#include "kernels/quant.h"
+#include "tests/cuda/h_pair.h"
+#include "tests/h_call.h"
+
+static int emulated;
+static h_rng rng = {2026};
+
+/* One call being built. */
+typedef struct {
+    k_call c;
+    k_dims d;
+    k_levers lv;
+    k_state st;
+    int64_t par_n[K_MAXW];
+    k_weight *w;
+    void *owned[24];
+    int nowned;
+} kit;
+
+static void *own(kit *k, size_t bytes) {
+    void *p = calloc(1, bytes ? bytes : 1);
+    assert_non_null(p);
+    assert_true(k->nowned < 24);
+    return k->owned[k->nowned++] = p;
+}
+
+static kit fresh(int32_t T, int32_t act) {
+    kit k = {.lv.act = act, .d.eps = 1e-6f};
+    k.c.T = k.c.Tcall = k.c.Tc = T;
+    return k;
+}
+
+static void done(kit *k) {
+    while (k->nowned) free(k->owned[--k->nowned]);
+}
+
+/* n values: normal times amp, on the grid of act; wild: one in 97 is something special. */
+static float *values(kit *k, int64_t n, double amp, int wild) {
+    static const uint32_t special[] = {0x7fc00000, 0xffc00001, 0x7f800000, 0xff800000, 0x00000001, 0x80000123,
+                                       0x00000000, 0x80000000, 0x7f7fffff, 0x00800000, 0x33800000, 0xc2f00000};
+    float *x = own(k, (size_t)n * sizeof *x);
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = (float)(amp * h_gauss(&rng));
+        if (wild && h_int(&rng, 0, 96) == 0) x[i] = k_bits_f32(special[h_int(&rng, 0, 11)]);
+        x[i] = k_rd(x[i], k->lv.act);
+    }
+    return x;
+}
+
+static void input(kit *k, int slot, int64_t cols, double amp, int wild) {
+    k->c.in[slot] = values(k, k->c.T * cols, amp, wild);
+    k->c.in_cols[slot] = cols;
+}
+
+static void par(kit *k, int slot, int64_t n, double amp) {
+    k->c.par[slot] = values(k, n, amp, 0);
+    k->par_n[slot] = n;
+}
+
+static void state(kit *k, int64_t cap, int64_t cols, double amp) {
+    k->st = (k_state){.f = values(k, cap * cols, amp, 0), .cols = cols, .cap = cap, .rows = cap};
+    k->c.st[0] = &k->st;
+}
+
+static int64_t run(kit *k, k_op op, const char *note) {
+    char what[160];
+    snprintf(what, sizeof what, "%s T=%d act=%s %s", k_ops[op].name, k->c.T, k->lv.act ? "bf16" : "f32", note);
+    k->c.d = &k->d;
+    k->c.lv = &k->lv;
+    if (k->st.f) k->c.st[0] = &k->st;
+    int64_t bad = hp_differ(what, op, &k->c, k->par_n);
+    done(k);
+    return bad;
+}
+
+static const int32_t Ts[] = {1, 5, 63, 64, 65, 512};
+static const int32_t Ks[] = {1, 31, 33, 96, 160, 320, 640, 2560, 10240};
+#define EACH(x, list) for (int x##_i = 0; x##_i < (int)(sizeof list / sizeof *list); x##_i++)
+
+/* The emulator makes what takes it a moment. */
+static int too_long(int64_t work) {
+    return emulated && work > 400000;
+}
+
+/* ---- one output from a few numbers ---- */
+
+typedef void (*elem_fn)(kit *k, int64_t n);
+
+static void b_two(kit *k, int64_t n) {
+    input(k, 0, n, 3, 1);
+    input(k, 1, n, 3, 1);
+    k->c.cols = n;
+}
+static void b_slice(kit *k, int64_t n) {
+    input(k, 0, n + 7, 3, 1);
+    k->c.off = 5;
+    k->c.cols = n;
+}
+static void b_widen(kit *k, int64_t n) {
+    input(k, 0, n, 3, 1);
+    k->c.cols = 4 * n;
+}
+static void b_gate(kit *k, int64_t n) {
+    k->d.hd = 8;
+    k->c.cols = (n + 7) / 8 * 8;
+    input(k, 0, k->c.cols, 3, 1);
+    input(k, 1, 2 * k->c.cols, 3, 1);
+}
+static void b_gdn_g(kit *k, int64_t n) {
+    input(k, 0, n, 3, 1);
+    par(k, 0, n, 1);
+    par(k, 1, n, 1);
+    k->c.cols = n;
+}
+static void b_hc_mix(kit *k, int64_t n) {
+    input(k, 0, 4 * n, 1, 1);
+    input(k, 1, 4 * n, 1, 1);
+    k->c.cols = n;
+}
+static void b_hc_add(kit *k, int64_t n) {
+    input(k, 0, 4 * n, 1, 1);
+    input(k, 1, n, 1, 1);
+    input(k, 2, 4, 1, 1);
+    k->c.cols = 4 * n;
+}
+static void b_moe_out(kit *k, int64_t n) {
+    input(k, 0, n, 1, 1);
+    input(k, 1, n, 1, 1);
+    input(k, 2, 1, 1, 1);
+    k->c.cols = n;
+}
+static void b_ple_mul(kit *k, int64_t n) {
+    input(k, 0, 4, 1, 1);
+    input(k, 1, n, 1, 1);
+    k->c.cols = 4 * n;
+}
+static void b_ple_gate(kit *k, int64_t n) {
+    input(k, 0, 4 * n, 1, 0);
+    input(k, 1, 4 * n, 1, h_int(&rng, 0, 1));
+    k->c.cols = 4;
+}
+static void b_rmsnorm(kit *k, int64_t n) {
+    input(k, 0, 4 * n + 3, 1, h_int(&rng, 0, 1));
+    par(k, 0, 4 * n, 1);
+    k->c.G = (int32_t)n;
+    k->c.stride = (int32_t)n;
+    k->c.off = 3;
+    k->c.per = 1;
+    k->c.cols = 4 * n;
+}
+static void b_l2norm(kit *k, int64_t n) {
+    input(k, 0, 2 * n + 3, 1, h_int(&rng, 0, 1));
+    k->c.G = (int32_t)n;
+    k->c.off = 3;
+    k->c.cols = 2 * n;
+}
+static void b_gdn_norm(kit *k, int64_t n) {
+    input(k, 0, 2 * n, 1, h_int(&rng, 0, 1));
+    input(k, 1, 2 * n, 1, 1);
+    par(k, 0, n, 1);
+    k->d.gate_silu = h_int(&rng, 0, 1);
+    k->c.G = (int32_t)n;
+    k->c.cols = 2 * n;
+}
+static void b_rope(kit *k, int64_t n) {
+    k->c.G = (int32_t)(n + 4);
+    k->d.rot = (int32_t)(n / 2 * 2);
+    input(k, 0, 3 * (n + 4) + 1, 1, 1);
+    par(k, 0, n / 2 + 1, 1);
+    k->c.pos0 = 1000;
+    k->c.cols = 3 * (n + 4) + 1;
+}
+static void b_conv1d(kit *k, int64_t n) {
+    k->d.Kc = 4;
+    input(k, 0, n, 1, 1);
+    par(k, 0, 4 * n, 1);
+    state(k, 3, n, 1);
+    k->c.pos0 = h_int(&rng, 0, 4);
+    k->c.cols = n;
+}
+static void b_ple_conv(kit *k, int64_t n) {
+    k->d.Kp = 4;
+    k->d.n = 3;
+    input(k, 0, n, 1, 1);
+    par(k, 0, 4 * n, 1);
+    state(k, 9, n, 1);
+    k->c.pos0 = h_int(&rng, 0, 12);
+    k->c.cols = n;
+}
+
+static const struct {
+    k_op op;
+    elem_fn build;
+} plain[] = {
+    {K_OP_slice, b_slice},     {K_OP_widen, b_widen},       {K_OP_add, b_two},           {K_OP_sigmoid, b_two},
+    {K_OP_swiglu, b_two},      {K_OP_attn_gate, b_gate},    {K_OP_gdn_g, b_gdn_g},       {K_OP_hc_mix, b_hc_mix},
+    {K_OP_hc_add, b_hc_add},   {K_OP_moe_out, b_moe_out},   {K_OP_ple_mul, b_ple_mul},   {K_OP_ple_gate, b_ple_gate},
+    {K_OP_rmsnorm, b_rmsnorm}, {K_OP_l2norm, b_l2norm},     {K_OP_gdn_norm, b_gdn_norm}, {K_OP_rope, b_rope},
+    {K_OP_conv1d, b_conv1d},   {K_OP_ple_conv, b_ple_conv},
+};
+
+static void plain_ops(void **s) {
+    int64_t bad = 0;
+    (void)s;
+    EACH(o, plain)
+    EACH(K, Ks)
+    EACH(T, Ts)
+    for (int v = 0; v < 4; v++) {
+        const int32_t K = Ks[K_i], T = Ts[T_i];
+        if (too_long((int64_t)K * T * 8)) continue;
+        kit k = fresh(T, v & 1);
+        if (v & 2) { /* the other value of every lever that some of them read */
+            k.lv.gated = K_GATED_GELU;
+            k.lv.sgate = K_SGATE_OFF;
+            k.lv.freq = K_FREQ_BF16;
+        }
+        char note[40];
+        snprintf(note, sizeof note, "K=%d levers %d", K, v >> 1);
+        plain[o_i].build(&k, K);
+        bad += run(&k, plain[o_i].op, note);
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- products ---- */
+
+/* Random bytes that decode to numbers which sums survive, as most do; zeros when none is found. */
+static void block(const k_quant *q, uint8_t *b) {
+    float v[256];
+    for (int try = 0, good = 0; !good && try < 100; try++) {
+        for (int i = 0; i < q->bytes; i++) b[i] = (uint8_t)h_int(&rng, 0, 255);
+        k_decode_plain(q->id, b, v, q->elems);
+        good = 1;
+        for (int i = 0; i < q->elems; i++) good &= fabsf(v[i]) < 1e12f;
+        if (good) return;
+    }
+    memset(b, 0, (size_t)q->bytes);
+}
+
+/* n weights of rows x cols; wild: any bytes. */
+static void weights(kit *k, int32_t type, int32_t n, int64_t rows, int64_t cols, int wild) {
+    const k_quant *q = k_quant_get(type);
+    const size_t row = (size_t)(cols / q->elems) * (size_t)q->bytes, all = (size_t)n * (size_t)rows * row;
+    uint8_t *data = own(k, all);
+    if (type == K_T_F32)
+        memcpy(data, values(k, n * rows * cols, 1, 0), all);
+    else if (wild)
+        for (size_t i = 0; i < all; i++) data[i] = (uint8_t)h_int(&rng, 0, 255);
+    else
+        for (size_t i = 0; i < all; i += (size_t)q->bytes) block(q, data + i);
+    k->w = own(k, (size_t)n * sizeof *k->w);
+    for (int32_t e = 0; e < n; e++) k->w[e] = (k_weight){data + (size_t)e * (size_t)rows * row, rows, cols, row, type};
+    k->c.w[0] = k->w;
+    k->c.nw[0] = n;
+}
+
+static int64_t product(int32_t type, int64_t K, int32_t T, int act, int epi) {
+    const int64_t O = 13;
+    char note[60];
+    kit k = fresh(T, act);
+    k.d.N = 3;
+    k.c.epi = epi;
+    k.c.cols = O;
+    k.lv.router = epi == K_EPI_ROUTER ? K_ROUTER_BF16 : 0;
+    weights(&k, type, 1, O, K, K > 256 && T == 3);
+    input(&k, 0, K, 1, 0);
+    snprintf(note, sizeof note, "%s K=%lld epilogue %d", k_quant_get(type)->name, (long long)K, epi);
+    return run(&k, K_OP_matmul, note);
+}
+
+static void matmul(void **s) {
+    int64_t bad = 0;
+    (void)s;
+    EACH(K, Ks)
+    EACH(T, Ts)
+    for (int v = 0; v < 10; v++)
+        if (!too_long((int64_t)Ks[K_i] * Ts[T_i] * 13)) bad += product(K_T_F32, Ks[K_i], Ts[T_i], v & 1, v >> 1);
+    assert_int_equal(bad, 0);
+}
+
+static void matmul_types(void **s) {
+    static const int32_t T[] = {1, 3, 4, 15, 16, 65};
+    int64_t bad = 0;
+    int types = 0;
+    (void)s;
+    for (int32_t id = 0; id < 64; id++) {
+        if (!k_quant_get(id)) continue;
+        types++;
+        EACH(T, T)
+        for (int64_t K = k_quant_get(id)->elems; K <= 2560; K *= 5)
+            if (!too_long(K * T[T_i] * 13)) bad += product(id, K, T[T_i], T_i % 2, K_EPI_NONE);
+    }
+    print_message("%d types\n", types);
+    assert_int_equal(bad, 0);
+    assert_true(types > 30);
+}
+
+static void embed(void **s) {
+    int64_t bad = 0;
+    (void)s;
+    for (int32_t id = 0; id < 64; id++)
+        for (int act = 0; act < 2; act++) {
+            if (!k_quant_get(id)) continue;
+            kit k = fresh(5, act);
+            int32_t *ids = own(&k, 5 * sizeof *ids);
+            weights(&k, id, 1, 11, 256, act);
+            for (int i = 0; i < 5; i++) ids[i] = (int32_t[]){0, 10, 11, -1, 4}[i];
+            k.c.in_i[0] = ids;
+            k.c.in_cols[0] = 1;
+            k.c.cols = 256;
+            bad += run(&k, K_OP_embed, k_quant_get(id)->name);
+        }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- experts ---- */
+
+static int32_t *some_ids(kit *k, int64_t n, int32_t E) {
+    int32_t *ids = own(k, (size_t)n * sizeof *ids);
+    for (int64_t i = 0; i < n; i++) ids[i] = h_int(&rng, 0, 30) ? h_int(&rng, 0, E - 1) : h_int(&rng, -1, 0) * 7;
+    return ids;
+}
+
+static void experts(void **s) {
+    static const int32_t types[] = {K_T_F32, K_T_BF16, K_T_Q8_0, K_T_Q4_K, K_T_IQ1_S};
+    int64_t bad = 0;
+    (void)s;
+    EACH(t, types)
+    EACH(T, Ts)
+    for (int v = 0; v < 4; v++) {
+        const int32_t E = 9, K = 3, O = 5, T = Ts[T_i];
+        const int64_t in = types[t_i] == K_T_F32 ? 33 : 256;
+        if (too_long(T * K * O * in)) continue;
+        kit k = fresh(T, v & 1);
+        k.c.per = v >> 1;
+        weights(&k, types[t_i], E, O, in, 0);
+        input(&k, 0, k.c.per ? K * in : in, 1, 0);
+        k.c.in_i[1] = some_ids(&k, (int64_t)T * K, E);
+        k.c.in_cols[1] = K;
+        k.c.cols = K * O;
+        k.d.E = E;
+        k.d.K = K;
+        bad += run(&k, K_OP_moe_expert, v >> 1 ? "a row a slot" : "a row a token");
+    }
+    assert_int_equal(bad, 0);
+}
+
+static void router(void **s) {
+    static const int32_t Es[] = {1, 31, 33, 96, 128, 512};
+    int64_t bad = 0;
+    (void)s;
+    EACH(E, Es)
+    EACH(T, Ts)
+    for (int v = 0; v < 16; v++) {
+        const int32_t E = Es[E_i], T = Ts[T_i], K = E < 8 ? E : 8;
+        if (too_long((int64_t)T * E * 40)) continue;
+        for (int which = 0; which < 2; which++) {
+            kit k = fresh(T, v & 1);
+            k.lv.softmax = v >> 1 & 1;
+            k.lv.tie = v >> 2;
+            k.lv.renorm = v >> 2 & 1;
+            k.d.renorm = 1;
+            k.d.E = E;
+            k.d.K = K;
+            input(&k, 0, E, v & 8 ? 0.01 : 3, 0);
+            float *x = (float *)(uintptr_t)k.c.in[0];
+            for (int64_t i = 0; i < (int64_t)T * E; i += 3) x[i] = x[i / 2]; /* ties */
+            if (T > 2) x[E + E / 2] = v & 2 ? NAN : -INFINITY;               /* a row that fails closed */
+            k.c.cols = K;
+            if (which) {
+                k.c.in_i[1] = some_ids(&k, (int64_t)T * K, E);
+                k.c.in_cols[1] = K;
+            }
+            bad += run(&k, which ? K_OP_moe_weights : K_OP_moe_ids, "");
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
+static void routed(void **s) {
+    int64_t bad = 0;
+    (void)s;
+    EACH(K, Ks)
+    EACH(T, Ts)
+    for (int v = 0; v < 4; v++) {
+        const int32_t K = 7, D = Ks[K_i], T = Ts[T_i];
+        if (too_long((int64_t)T * K * D)) continue;
+        kit k = fresh(T, v & 1);
+        k.lv.combine = v >> 1;
+        k.d.K = K;
+        k.d.E = 9;
+        input(&k, 0, (int64_t)K * D, 1, 1);
+        input(&k, 1, K, 1, 0);
+        k.c.in_i[2] = some_ids(&k, (int64_t)T * K, 9);
+        k.c.in_cols[2] = K;
+        k.c.cols = D;
+        bad += run(&k, K_OP_moe_routed, v >> 1 ? "experts" : "slots");
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- delta rule ---- */
+
+static void gdn(void **s) {
+    static const int32_t shapes[][4] = {{1, 2, 8, 8}, {2, 4, 33, 40}, {2, 2, 128, 128}, {1, 1, 400, 5}};
+    int64_t bad = 0;
+    (void)s;
+    EACH(g, shapes)
+    EACH(T, Ts)
+    for (int v = 0; v < 8; v++) {
+        const int32_t *g = shapes[g_i], T = Ts[T_i];
+        if (too_long((int64_t)T * g[1] * g[2] * g[3] / 4)) continue;
+        kit k = fresh(T, v & 1);
+        k.lv.gdn = v >> 1 & 1;
+        k.d.gguf_heads = v >> 2;
+        k.d.nk = g[0], k.d.nv = g[1], k.d.dk = g[2], k.d.dv = g[3];
+        k.c.pos0 = 64 * h_int(&rng, 0, 1);
+        input(&k, 0, g[0] * g[2], 0.1, 0);
+        input(&k, 1, g[0] * g[2], 0.1, 0);
+        input(&k, 2, g[1] * g[3], 1, v == 7);
+        input(&k, 3, g[1], 1, 0);
+        input(&k, 4, g[1], 1, 0);
+        float *decay = (float *)(uintptr_t)k.c.in[3];
+        for (int64_t i = 0; i < (int64_t)T * g[1]; i++) decay[i] = -fabsf(decay[i]);
+        state(&k, (int64_t)g[1] * g[2], g[3], 0.3);
+        k.c.cols = g[1] * g[3];
+        bad += run(&k, K_OP_gdn_core, v >> 1 & 1 ? "chunk64" : "seq");
+    }
+    assert_int_equal(bad, 0);
+}
+
+/* ---- attention and indexer ---- */
+
+/* Geometry of a call at pos0 whose queries see selected blocks (sel) or everything. */
+static void attention_dims(kit *k, int32_t T, int32_t pos0, int sel) {
+    k->d.H = 4;
+    k->d.G = 2;
+    k->d.hd = 40;
+    k->d.ratio = sel ? 8 : 0;
+    k->d.nsel = 3;
+    k->c.pos0 = pos0;
+    k->c.Tc = pos0 + T;
+}
+
+static int32_t *selection(kit *k, int32_t T, int32_t width, int32_t blocks) {
+    int32_t *sel = own(k, (size_t)T * (size_t)width * sizeof *sel);
+    for (int64_t i = 0; i < (int64_t)T * width; i++) sel[i] = h_int(&rng, -1, blocks);
+    return sel;
+}
+
+static int64_t attention(int32_t T, int32_t pos0, int v) {
+    int64_t bad = 0;
+    const int sel = v >> 1;
+    for (int which = 0; which < 3; which++) {
+        static const k_op op[] = {K_OP_attn_score, K_OP_attn_prob, K_OP_attn_ctx};
+        kit k = fresh(T, v & 1);
+        attention_dims(&k, T, pos0, sel);
+        const int64_t Tc = k.c.Tc, kw = 2 * 40;
+        const int slot = which == 1 ? 1 : 2;
+        input(&k, 0, which ? 4 * Tc : 4 * 40, which == 1 ? 4 : 1, which == 1 && T == 5);
+        if (which != 1) {
+            input(&k, 1, kw, 1, T == 5);
+            state(&k, Tc + 3, kw, 1);
+        }
+        if (sel) {
+            k.c.in_i[slot] = selection(&k, T, 3, (int32_t)Tc / 8);
+            k.c.in_cols[slot] = 3;
+        }
+        k.c.cols = which == 2 ? 4 * 40 : 4 * Tc;
+        bad += run(&k, op[which], sel ? "selected" : "all");
+    }
+    return bad;
+}
+
+static void attn(void **s) {
+    int64_t bad = 0;
+    (void)s;
+    EACH(T, Ts)
+    for (int v = 0; v < 4; v++)
+        for (int32_t pos0 = 0; pos0 < 200; pos0 += 67)
+            if (!too_long((int64_t)Ts[T_i] * (Ts[T_i] + pos0) * 40)) bad += attention(Ts[T_i], pos0, v);
+    assert_int_equal(bad, 0);
+}
+
+static int64_t indexing(int32_t T, int32_t pos0, int v) {
+    int64_t bad = 0;
+    for (int which = 0; which < 3; which++) {
+        static const k_op op[] = {K_OP_idx_pool, K_OP_idx_score, K_OP_idx_sel};
+        kit k = fresh(T, v & 1);
+        k.d.ih = 3, k.d.id = 40, k.d.ratio = 8, k.d.rot = 16, k.d.nsel = 5;
+        k.lv.freq = v >> 1 & 1;
+        k.lv.tie = v >> 1;
+        k.c.pos0 = pos0;
+        k.c.Tc = pos0 + T;
+        const int32_t nb = k.c.Tc / 8 > 0 ? k.c.Tc / 8 : 1;
+        if (which == 0) {
+            input(&k, 0, 40, 1, 0);
+            par(&k, 0, 40, 1);
+            par(&k, 1, 8, 1);
+            state(&k, k.c.Tc, 40, 1);
+            k.c.cols = 40;
+        } else if (which == 1) {
+            input(&k, 0, 3 * 40, 1, 0);
+            input(&k, 1, 40, 1, 0);
+            state(&k, nb + 1, 40, 1);
+            k.c.cols = nb;
+        } else {
+            input(&k, 0, nb, 1, 0);
+            float *x = (float *)(uintptr_t)k.c.in[0];
+            for (int64_t i = 0; i < (int64_t)T * nb; i += 2) x[i] = x[i / 3]; /* ties */
+            if (T > 2) x[nb] = NAN;
+            k.c.cols = nb < 5 ? nb : 5;
+        }
+        bad += run(&k, op[which], "");
+    }
+    return bad;
+}
+
+static void indexer(void **s) {
+    int64_t bad = 0;
+    (void)s;
+    EACH(T, Ts)
+    for (int v = 0; v < 8; v++)
+        for (int32_t pos0 = 0; pos0 < 3000; pos0 = 7 * pos0 + 13)
+            if (!too_long((int64_t)Ts[T_i] * (Ts[T_i] + pos0) * 20)) bad += indexing(Ts[T_i], pos0, v);
+    assert_int_equal(bad, 0);
+}
+
+/* ---- the harness sees ---- */
+
+/* One ulp, one sign, in an operand that only the host sees, shows in every op that reads it. */
+static void twin(void **s) {
+    (void)s;
+    static const uint32_t flips[] = {1, 0x80000000u};
+    EACH(o, plain)
+    EACH(f, flips) {
+        if (f_i == 0 && plain[o_i].op != K_OP_add && plain[o_i].op != K_OP_slice && plain[o_i].op != K_OP_matmul)
+            continue; /* an ulp may round away */
+        kit k = fresh(1, K_ACT_F32);
+        plain[o_i].build(&k, 33);
+        float *x = (float *)(uintptr_t)k.c.in[0];
+        for (int64_t i = 0; i < k.c.in_cols[0]; i++) x[i] = 1.0f + (float)i;
+        hp_flip(k.c.off, flips[f_i]);
+        int64_t bad = run(&k, plain[o_i].op, "twin");
+        hp_flip(0, 0);
+        if (!bad) fail_msg("%s: a changed operand went unseen", k_ops[plain[o_i].op].name);
+    }
+    kit k = fresh(1, K_ACT_F32);
+    weights(&k, K_T_Q4_0, 1, 3, 64, 0);
+    input(&k, 0, 64, 1, 0);
+    k.c.cols = 3;
+    k.d.N = 1;
+    hp_flip(0, 0x80000000u);
+    assert_true(run(&k, K_OP_matmul, "twin") > 0);
+    hp_flip(0, 0);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plain_ops), cmocka_unit_test(matmul),  cmocka_unit_test(matmul_types), cmocka_unit_test(embed),
+        cmocka_unit_test(experts),   cmocka_unit_test(router),  cmocka_unit_test(routed),       cmocka_unit_test(gdn),
+        cmocka_unit_test(attn),      cmocka_unit_test(indexer), cmocka_unit_test(twin),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    hp_device(&emulated);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    hp_close();
+    return failed;
+}

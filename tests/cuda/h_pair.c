@@ -1,0 +1,155 @@
+#include "tests/cuda/h_pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/ops.h"
+#include "kernels/round.h"
+
+static k_dev dev;
+static float *scratch, *dev_scratch;
+static int64_t scratch_n, dev_scratch_n;
+
+k_dev *hp_device(int *ret_emulated) {
+    k_dev_desc d;
+    int code = k_dev_describe(0, &d);
+    if (code) fail_msg("there is no device: %s", k_dev_text(code));
+    *ret_emulated = !strcmp(d.name, "emulator");
+    if (!dev.stream) {
+        if ((code = k_dev_open(0, &dev))) fail_msg("device 0: %s", k_dev_text(code));
+        print_message("device 0: %s\n", d.name);
+    }
+    return &dev;
+}
+
+static int64_t flip_at;
+static uint32_t flip_bits;
+
+void hp_flip(int64_t at, uint32_t bits) {
+    flip_at = at;
+    flip_bits = bits;
+}
+
+void hp_close(void) {
+    k_dev_free(&dev, dev_scratch);
+    k_dev_close(&dev);
+    free(scratch);
+    scratch = dev_scratch = NULL;
+    scratch_n = dev_scratch_n = 0;
+}
+
+static void must(int code, const char *what) {
+    if (code) fail_msg("%s: %s", what, k_dev_text(code));
+}
+
+static void room(const k_call *c) {
+    const int64_t n = k_scratch_floats(c->d, c->T < 64 ? 64 : c->T, c->Tc) + c->in_cols[0] * 80,
+                  m = k_dev_scratch(c->d, c->T, c->Tc);
+    if (n > scratch_n) {
+        free(scratch);
+        scratch = malloc((size_t)n * sizeof *scratch);
+        assert_non_null(scratch);
+        scratch_n = n;
+    }
+    if (m > dev_scratch_n) {
+        void *p;
+        k_dev_free(&dev, dev_scratch);
+        must(k_dev_alloc(&dev, (size_t)m * sizeof(float), &p), "scratch");
+        dev_scratch = p;
+        dev_scratch_n = m;
+    }
+}
+
+/* Device copies of one call. */
+typedef struct {
+    void *p[64];
+    int n;
+} bag;
+
+static void *up(bag *b, const void *host, size_t bytes) {
+    void *p;
+    if (!host) return NULL;
+    assert_true(b->n < 64);
+    must(k_dev_alloc(&dev, bytes, &p), "alloc");
+    must(k_dev_put(&dev, p, host, bytes), "put");
+    return b->p[b->n++] = p;
+}
+
+/* An array of weights that lie one behind the other in host memory, and its copy. */
+static void up_weights(bag *b, const k_call *c, k_call *x, int k, k_weight *copy) {
+    if (!c->w[k] || !c->nw[k]) return;
+    for (int32_t e = 0; e < c->nw[k]; e++) {
+        copy[e] = c->w[k][e];
+        const char *base = c->w[k][0].data;
+        if (e == 0)
+            copy[e].data = up(b, base, (size_t)c->nw[k] * (size_t)copy[e].rows * copy[e].row_bytes);
+        else
+            copy[e].data = (const char *)copy[0].data + ((const char *)c->w[k][e].data - base);
+    }
+    x->w[k] = copy;
+    x->w_dev[k] = up(b, copy, (size_t)c->nw[k] * sizeof *copy);
+}
+
+static int64_t differ(const char *what, const char *part, const float *a, const float *b, int64_t n) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if ((a[i] != a[i] && b[i] != b[i]) || k_f32_bits(a[i]) == k_f32_bits(b[i])) continue;
+        if (!count++)
+            print_message("%s, %s[%lld]: device %a, host %a\n", what, part, (long long)i, (double)a[i], (double)b[i]);
+    }
+    return count;
+}
+
+int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MAXW]) {
+    bag b = {.n = 0};
+    room(c);
+    c->scratch = scratch;
+    c->scratch_n = scratch_n;
+    c->nth = 1;
+    const int64_t n = c->T * c->cols, ns = c->st[0] ? c->st[0]->cap * c->st[0]->cols : 0;
+    float *host = malloc((size_t)n * sizeof *host + 4), *got = malloc((size_t)(n + ns) * sizeof *got + 4);
+    k_weight *copy[K_MAXW] = {0};
+    assert_non_null(host);
+    assert_non_null(got);
+    k_call x = *c;
+    k_state st = {.rows = 0};
+    for (int k = 0; k < K_MAXIN; k++) x.in[k] = up(&b, c->in[k], (size_t)c->T * (size_t)c->in_cols[k] * sizeof(float));
+    for (int k = 0; k < K_MAXW; k++) {
+        x.par[k] = up(&b, c->par[k], (size_t)par_n[k] * sizeof(float));
+        copy[k] = calloc((size_t)c->nw[k] + 1, sizeof *copy[k]);
+        assert_non_null(copy[k]);
+        up_weights(&b, c, &x, k, copy[k]);
+    }
+    if (ns) {
+        st = *c->st[0];
+        st.f = up(&b, c->st[0]->f, (size_t)ns * sizeof(float));
+        x.st[0] = &st;
+    }
+    memset(host, 0xee, (size_t)n * sizeof *host);
+    x.out = up(&b, host, (size_t)n * sizeof *host);
+    x.scratch = dev_scratch;
+    x.scratch_n = dev_scratch_n;
+    must(k_dev_run(&dev, op, &x), what);
+    must(k_dev_get(&dev, got, x.out, (size_t)n * sizeof *got), what);
+    if (ns) must(k_dev_get(&dev, got + n, st.f, (size_t)ns * sizeof *got), what);
+    must(k_dev_wait(&dev), what);
+    c->out = host;
+    if (flip_bits) {
+        uint32_t *u = (uint32_t *)(uintptr_t)c->in[0] + flip_at;
+        *u ^= flip_bits;
+    }
+    k_ops[op].cpu(c);
+    int64_t bad = differ(what, "out", got, host, n);
+    if (ns) bad += differ(what, "state", got + n, c->st[0]->f, ns) + (st.rows != c->st[0]->rows);
+    for (int k = 0; k < K_MAXW; k++) free(copy[k]);
+    while (b.n) k_dev_free(&dev, b.p[--b.n]);
+    free(host);
+    free(got);
+    return bad;
+}

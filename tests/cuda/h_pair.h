@@ -1,0 +1,18 @@
+/* h_pair.h: for tests on a device: which one, and a call of an op that the host and the device answer alike. */
+#ifndef H_PAIR_H
+#define H_PAIR_H
+
+#include "kernels/dev.h"
+
+/* Device 0, opened; fail_msg where there is none. *ret_emulated 1: the emulator, which is slow. */
+k_dev *hp_device(int *ret_emulated);
+void hp_close(void);
+
+/* Run op by CPU and on the device on the same operands, state 0 as it is in c->st[0]->f (which the CPU's run changes),
+ * and count elements of output and state that differ by bits (any NaN equals any NaN); says the first, under `what`.
+ * c: a whole call on host memory, its rows at c->in[k] + t * in_cols[k]; par_n: floats at c->par[k]. */
+int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MAXW]);
+/* Twins: from now on these bits of element `at` of in[0] are flipped for the host alone; 0: none. */
+void hp_flip(int64_t at, uint32_t bits);
+
+#endif
