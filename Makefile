@@ -94,7 +94,8 @@ TESTS := $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/t_*.c))
 # tests that have a long form, reached by the argument "long"
 LONG := $(patsubst tests/%.c,$B/tests/%,$(shell grep -ls '"long"' tests/t_*.c))
 FUZZ := $(patsubst tests/fuzz/%.c,$B/tests/fuzz/%,$(wildcard tests/fuzz/fz_*.c))
-MINE := $(wildcard bin/*.[ch] bisect/*.[ch] lib/*.[ch] kernels/*.[ch] kernels/*.cu tests/*.[ch] tests/fuzz/*.[ch])
+MINE := $(wildcard bin/*.[ch] bisect/*.[ch] lib/*.[ch] kernels/*.[ch] kernels/*.cu kernels/*.cuh tests/*.[ch] tests/fuzz/*.[ch] tests/cuda/*.[ch] \
+	tests/cuda/*.cu tests/emu/*.h tests/emu/*.cpp)
 Q := $(if $(VERBOSE),,@)
 NPROC := $(shell nproc 2>/dev/null || echo 2)
 # A build of ours in parallel, unless the caller said how.
@@ -153,7 +154,7 @@ $B/emu/%.o: %.cpp $B/flags
 	$(if $Q,@echo '  CXX   $<')
 	$Q$(CXX_EMU) $(MARCH) $(EMUFLAGS) -c -o $@ $<
 EMULIB := $(filter-out $(CUOBJ) $B/kernels/dev_none.o,$(LIBOBJ)) $(EMUOBJ)
-$B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
+$(EMUTESTS): $B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
 	$(if $Q,@echo '  LINK  $@')
 	@mkdir -p $(@D)
 	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
@@ -161,10 +162,10 @@ $B/emu/q4x: $(BINOBJ) $(EMULIB)
 	$(if $Q,@echo '  LINK  $@')
 	$Q$(CC) $(OPT) -o $@ $^ $(LDOMP) $(LDLIBS)
 # where there is a GPU
-$B/tests/cuda/c_%: $B/tests/cuda/c_%.o $(CUHELP) $(HELPLIB) $(LIBOBJ) $(if $(CUOBJ),$(CUSRC_T:%.cu=$B/%.cu.o))
+$(CUTESTS): $B/tests/cuda/c_%: $B/tests/cuda/c_%.o $(CUHELP) $(HELPLIB) $(LIBOBJ) $(if $(CUOBJ),$(CUSRC_T:%.cu=$B/%.cu.o))
 	$(if $Q,@echo '  LINK  $@')
 	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
-test-programs: $(TESTS) $(FUZZ) bin/q4x
+test-programs: $(TESTS) $(FUZZ) $(EMUTESTS) bin/q4x
 
 demo: ## install what is missing, build, find where two arms part, write evidence.md
 	@sh .ci/deps.sh build $(TEXTDEPS)
@@ -174,7 +175,7 @@ demo: ## install what is missing, build, find where two arms part, write evidenc
 check: ## every test that needs no GPU: units, command line, docs, layers, headers, limits, corpora
 	@CC=$(CC) sh .ci/deps.sh build test $(TEXTDEPS)
 	+@$(SUB) test-programs
-	@CC=$(CC) sh tests/check.sh $B $(TESTS) $(FUZZ)
+	@CC=$(CC) sh tests/check.sh $B $(TESTS) $(FUZZ) $(EMUTESTS)
 
 check-long: ## the exhaustive forms of the tests (minutes)
 	@CC=$(CC) sh .ci/deps.sh build test $(TEXTDEPS)
@@ -182,8 +183,13 @@ check-long: ## the exhaustive forms of the tests (minutes)
 	@sh tests/check.sh --long $B $(LONG)
 
 check-cuda: ## the tests that need a GPU; fails without one
-	+@$(SUB) all
-	@sh tests/cuda.sh
+	+@$(SUB) cuda-kit DIR=$B/kit
+	@sh tests/cuda.sh $B/kit $B/log-cuda
+
+DIR ?= build/gpu
+cuda-kit: all $(CUTESTS) ## check-cuda's programs and models in one folder, for a machine without compilers: DIR=build/gpu
+	$(if $(CUOBJ),,$(error cuda-kit: this build has no CUDA))
+	@sh tests/cuda/kit.sh $B $(DIR)
 
 fuzz: ## fuzz a parser: T=gguf SECONDS=600; finds go to build/, see fuzz-merge
 	@test -f tests/fuzz/fz_$T.c || { echo "make fuzz: T=NAME, one of:" $(patsubst tests/fuzz/fz_%.c,%,$(wildcard tests/fuzz/fz_*.c)); exit 2; }
@@ -227,6 +233,6 @@ help: ## this list
 
 -include $(EMUOBJ:.o=.d) $(CUHELP:.o=.d) $(CUTESTS:=.d) $(EMUTESTS:$B/emu/%=$B/%.d) $(CUSRC_T:%.cu=$B/%.cu.d) $(CUSRC_T:%.cu=$B/emu/%.d)
 -include $(LIBOBJ:.o=.d) $(BINOBJ:.o=.d) $(TESTS:=.d) $(FUZZ:=.d) $(HELP:.o=.d) $B/tests/fuzz/driver.d
-.PHONY: all demo check check-long check-cuda fuzz fuzz-merge bench lint format info deps install clean help test-programs
+.PHONY: all demo check check-long check-cuda cuda-kit fuzz fuzz-merge bench lint format info deps install clean help test-programs
 .SECONDARY:
 .DELETE_ON_ERROR:

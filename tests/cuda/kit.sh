@@ -1,0 +1,24 @@
+#!/bin/sh
+# kit.sh BUILD DIR: what `make check-cuda` runs, with the models it needs, in one folder that works on a machine with a
+# driver and no compiler: sh DIR/run.sh OUT
+cd "$(dirname "$0")/../.." || exit 2
+b=$1 d=$2
+rm -rf "$d" && mkdir -p "$d/bin" "$d/tests/golden" "$d/tests/models" || exit 2
+cp "$b/q4x" "$b"/tests/cuda/c_* "$d/bin/"
+rm -f "$d"/bin/*.o "$d"/bin/*.d
+strip -g "$d"/bin/* 2>/dev/null
+gzip "$d"/bin/* || exit 2 # the folder is to travel
+for m in micro-a micro-b dense-a; do
+    mkdir "$d/tests/golden/$m"
+    cp "tests/golden/$m/config.json" "tests/golden/$m/model.safetensors" "$d/tests/golden/$m/"
+done
+cp tests/models/*.gguf "$d/tests/models/"
+for f in "${Q4X_SHARED:-../shared}"/golden/gguf/demo-*.gguf; do
+    if test -e "$f" && ! cmp -s "$f" tests/models/demo.gguf; then cp "$f" "$d/tests/models/"; fi
+done
+# not every machine has the test library
+lib=$(ldconfig -p | sed -n 's/.*libcmocka\.so\.0 .*=> //p' | head -n 1)
+if test -n "$lib"; then mkdir -p "$d/lib" && cp -L "$lib" "$d/lib/"; fi
+cp tests/cuda/run.sh "$d/run.sh"
+chmod -R u+w "$d"
+du -sh "$d"

@@ -1,0 +1,69 @@
+#!/bin/sh
+# run.sh [OUT]: the tests that need a GPU, from a kit (kit.sh). Every step has a time limit and an entry in OUT/all.log;
+# the table comes last, also as OUT/table.txt. Ends with 1 when a step failed.
+cd "$(dirname "$0")" || exit 2
+out=${1:-out}
+for f in bin/*.gz; do test -e "$f" && gzip -df "$f"; done
+mkdir -p "$out" || exit 2
+out=$(cd "$out" && pwd)
+LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LD_LIBRARY_PATH
+failed=0
+
+step() { # NAME LIMIT COMMAND...
+    name=$1 limit=$2; shift 2
+    printf '\n===== %s: %s\n' "$name" "$*" >>"$out/all.log"
+    t0=$(date +%s.%N)
+    timeout "$limit" "$@" >"$out/step.log" 2>&1
+    rc=$?
+    cat "$out/step.log" >>"$out/all.log"
+    secs=$(awk -v a="$t0" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
+    word=ok; test $rc = 0 || { word=FAIL; failed=1; }
+    printf '%-5s%-16s exit %3d  %6s s  %s\n' "$word" "$name" "$rc" "$secs" \
+        "$(grep -E 'PASSED|FAILED|differ|device ' "$out/step.log" | tail -n 1 | cut -c1-90)" >>"$out/table.txt"
+}
+
+same() { # MODEL DEVICE-OPTIONS...: the dump of the device is that of the CPU, by content
+    m=$1; shift
+    a=$(bin/q4x tap "$m" "$@" --device cpu -o "$out/a.q4d" | sed -n 's/.*content //p')
+    b=$(bin/q4x tap "$m" "$@" --device cuda -o "$out/b.q4d" | sed -n 's/.*content //p')
+    rm -f "$out/a.q4d" "$out/b.q4d"
+    echo "$m $*: cpu $a, cuda $b"
+    test -n "$a" && test "$a" = "$b"
+}
+
+dumps() {
+    bad=0
+    for m in tests/golden/micro-a tests/models/demo.gguf; do
+        same "$m" --ids 1,2,3,4,5,6,7,8,9 -n 4 || bad=1
+        same "$m" --ids 1,2,3,4,5,6,7,8,9 -n 4 --mode full --bands --controls || bad=1
+        same "$m" --ids 1,2,3,4,5,6,7,8,9 -n 4 --lever act=bf16 --lever gdn=chunk64 || bad=1
+    done
+    return $bad
+}
+
+speed() {
+    for d in cpu cuda; do
+        echo "$d: 256 ids, then 64 one by one"
+        time bin/q4x run tests/models/demo.gguf --ids "$(seq -s, 1 256)" -n 64 --device $d || return 1
+    done
+}
+
+case $2 in
+--in) shift 2; "$@"; exit $? ;; # one of the functions above, under step's time limit
+esac
+: >"$out/all.log"; : >"$out/table.txt"
+step version 60 bin/q4x version
+step arith 120 bin/c_arith
+step ops 300 bin/c_ops
+step models 300 bin/c_models
+for m in tests/models/demo-*.gguf; do
+    test -e "$m" && step "$(basename "$m" .gguf)" 200 bin/c_models "$m"
+done
+step device 200 bin/c_device
+step dumps 120 sh run.sh "$out" --in dumps
+step speed 120 bash run.sh "$out" --in speed
+test -e bin/c_lost && step lost 60 bin/c_lost
+rm -f "$out/step.log"
+cat "$out/table.txt"
+exit $failed
