@@ -13,8 +13,6 @@
 #include "lib/hash.h"
 #include "lib/plant.h"
 
-_Static_assert(sizeof((q4x_arm *)0)->item / sizeof(q4x_item) <= 32, "one bit an item in q4x_run.planted");
-
 const q4x_plan *q4x_run_plan(const q4x_run *r) {
     return r->plan;
 }
