@@ -1,5 +1,5 @@
-/* embed.cu: embed.h's rows of a table, one thread an element. The table of ple_gather stays in its file: that op runs on
- * the host. */
+/* embed.cu: embed.h's rows of a table, one thread an element. The table of ple_gather stays in its file: that op runs
+ * on the host. */
 #include "kernels/embed.h"
 
 #include "kernels/quant.cuh"

@@ -5,8 +5,8 @@
 #include "kernels/rope.h"
 #include "kernels/topk.cuh"
 
-/* Rows of the tile join the raw cache before this. A lane owns elements lane, lane + 32, ..: accumulator l of the sum of
- * squares is lane l's. */
+/* Rows of the tile join the raw cache before this. A lane owns elements lane, lane + 32, ..: accumulator l of the sum
+ * of squares is lane l's. */
 static __global__ void idx_pool_k(const __grid_constant__ k_args a) {
     const int64_t t = k_warp(), id = a.d.id;
     const int32_t ratio = a.d.ratio, half = a.d.rot / 2, act = a.lv.act;

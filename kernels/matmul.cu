@@ -1,8 +1,8 @@
 /* matmul.cu: products of stored rows and f32 columns in order lanes32 (matmul.h, moe.h: moe_expert).
  *
  * A warp computes an output: its lanes are the 32 accumulators, so neither tiles nor the number of columns can change a
- * bit. Few columns: a warp takes one row, decodes it as it goes and multiplies it with up to four columns. Many columns:
- * rows are decoded to f32 once, into scratch, and a warp takes 4 rows times 4 columns.
+ * bit. Few columns: a warp takes one row, decodes it as it goes and multiplies it with up to four columns. Many
+ * columns: rows are decoded to f32 once, into scratch, and a warp takes 4 rows times 4 columns.
  */
 #include "kernels/matmul.h"
 

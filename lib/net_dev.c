@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the host that become bytes of the device, at the same distance from a multiple of ALIGN: what is aligned here
- * is aligned there. */
+/* Bytes of the host that become bytes of the device, at the same distance from a multiple of ALIGN: what is aligned
+ * here is aligned there. */
 typedef struct {
     const char *host;
     uint64_t bytes, off; /* off: in the device's block */
