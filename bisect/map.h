@@ -35,9 +35,10 @@ typedef struct {
 
 /* The median gain of one kind of node ("moe") and the limit above which a gain is an outlier: 8 (1 + 12 / n) times the
  * median (n tensors: few know little about what is usual), or 3 standard deviations of the logarithm (by quantiles)
- * where the gains of the kind scatter more than that, as those that stand for several unrecorded nodes do; never below
- * 2: what leaves a difference smaller than its largest input's amplifies nothing. Rows: gains of single rows; each
- * tensor has one vote. */
+ * where the gains of the kind scatter more than that, as those that stand for several unrecorded nodes do; more where
+ * the norm is over fewer than 256 elements (map_outliers.c says how much); of fewer than 3 tensors the usual gain is
+ * taken to be 1; never below 2: what leaves a difference smaller than its largest input's amplifies nothing.
+ * Rows: gains of single rows; each tensor has one vote. */
 typedef struct {
     const char *kind;
     double median, row_median, limit, row_limit;

@@ -1,12 +1,14 @@
 /* map_gains.c: inherited differences: out of proportion at one node, or as at every other node of its kind?
  *
- * gain = relative distance of the output / largest relative distance of the inputs. Here a row's distance is divided by
- * the norm of that row or the median norm of all rows of that node, whichever is larger: where a sum cancels, a row is
- * small and its own relative distance is large without any fault. An input without a distance of its own stands for its
- * own inputs. Row t of an op that carries a state is compared with the rows up to t: the state has
- * seen them. Rows are judged where the inputs' own rows are known: across unrecorded nodes a row may be amplified
- * honestly (a sum that cancels, then a norm), and only tensors are compared. A state that differs by an unknown
- * distance leaves the gain unknown; nothing is guessed. */
+ * gain = relative distance of the output / largest relative distance of the inputs, each as seen by the op
+ * (map_measure.c). Where it is unsure what a distance is to be compared with, both choices are those that make the gain
+ * smaller: a row of an output is divided by its own norm or by the median norm of all rows of its node, whichever is
+ * larger, for where a sum cancels a row is small without any fault; a row of an input by its own norm alone, for an op
+ * that normalises its rows gives the small ones the weight of the others. An input without a distance of its own stands
+ * for its own inputs. Row t of an op that carries a state is compared with the rows up to t: the state has seen them.
+ * Rows are judged where the inputs' own rows are known: across unrecorded nodes a row may be amplified honestly (a sum
+ * that cancels, then a norm), and only tensors are compared. A state that differs by an unknown distance leaves the
+ * gain unknown; nothing is guessed. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,9 +38,7 @@ typedef struct {
     size_t mask_cap;
 } work;
 
-/* Tensors with more kept rows are judged as a whole. A norm of fewer elements than MIN_ELEMS says little: where a sum
- * cancels, its relative distance is large without any fault (a gate of one column has such a row among a few). */
-enum { MAX_ROWS = 4096, MIN_ELEMS = 16 };
+enum { MAX_ROWS = 4096 }; /* tensors with more kept rows are judged as a whole */
 
 static int push(work *w, bis_sample s) {
     if (w->ns == w->cap) {
@@ -112,11 +112,34 @@ static double states(const work *w, int32_t f, int32_t n, uint8_t *unknown) {
         const bis_dist *x = bis_map_cell(w->m, w->p, f - 1, s)->dist;
         if (e == BIS_SAME) continue;
         if (e == BIS_DIFF && bis_dist_usable(x))
-            d = fmax(d, rel_all(w, x, s));
+            d = fmax(d, x->rel);
         else
             *unknown = 1;
     }
     return d;
+}
+
+/* What an op gets that sees its first input in another measure than the relative distance of its rows. */
+static int measured(const work *w, int32_t f, int32_t n, carry *r) {
+    double *row, e = 0;
+    int by = bis_map_measure(w->m, w->p, f, n, &row);
+    if (by < 0) return -1;
+    if (by == BIS_BY_NOTHING) r->unknown = 1;
+    if (by == BIS_BY_ROOT) {
+        r->d = sqrt(r->d);
+        for (int32_t t = 0; r->row && t < r->nrows; t++) r->row[t] = sqrt(r->row[t]);
+    }
+    if (by != BIS_BY_OWN) return 0;
+    const bis_dist *d = bis_map_cell(w->m, w->p, f, w->p->in[n][0])->dist;
+    const int rows = r->row && r->row0 == d->row0 && r->nrows == d->nrows;
+    for (int32_t t = 0; t < d->nrows; t++) {
+        e += row[t] * row[t];
+        if (rows && !(row[t] <= r->row[t])) r->row[t] = row[t];
+    }
+    e = sqrt(e / (d->nrows ? d->nrows : 1));
+    if (!(e <= r->d)) r->d = e;
+    free(row);
+    return 0;
 }
 
 static int gather(const work *w, int32_t f, int32_t n, carry *ret) {
@@ -133,6 +156,10 @@ static int gather(const work *w, int32_t f, int32_t n, carry *ret) {
             drop(&r);
             return -1;
         }
+    }
+    if (measured(w, f, n, &r)) {
+        drop(&r);
+        return -1;
     }
     double d = states(w, f, n, &r.unknown);
     if (d > r.d) r.d = d;
@@ -183,17 +210,14 @@ static int measure(work *w, int32_t f, int32_t n, const carry *in) {
     const int32_t flipped = bis_flips_mask(w->p, w->flips, f, n, row0, rows, mask);
     if (flipped) c->cls = BIS_C_FLIPPED;
     if (flipped && (!has_rows || flipped == rows)) return 0;
-    if ((rows - flipped) * t0->cols < MIN_ELEMS) {
-        w->m->unjudged++;
-        return 0;
-    }
     double whole = flipped ? rel_rest(w, d, n, mask) / in->d : c->gain;
-    if (whole > 0 && push(w, (bis_sample){w->kind[n], f, n, -1, 0, whole})) return -1;
-    const int by_row = in->row && has_rows && in->row0 == row0 && in->nrows == rows && t0->cols >= MIN_ELEMS;
+    if (whole > 0 && push(w, (bis_sample){w->kind[n], f, n, -1, 0, (rows - flipped) * t0->cols, whole})) return -1;
+    const int by_row = in->row && has_rows && in->row0 == row0 && in->nrows == rows;
     /* a row in which nothing arrived has no gain: ops that fill some rows alone would have a median of 0 */
     for (int32_t t = 0; by_row && t < rows; t++)
         if (!mask[t] && in->row[t] > 0 && d->row_d[t] > 0 && isfinite(d->row_d[t]))
-            if (push(w, (bis_sample){w->kind[n], f, n, t, in->through, rel_row(w, d, n, t) / in->row[t]})) return -1;
+            if (push(w, (bis_sample){w->kind[n], f, n, t, in->through, t0->cols, rel_row(w, d, n, t) / in->row[t]}))
+                return -1;
     return 0;
 }
 
@@ -205,12 +229,12 @@ static int publish(work *w, int32_t f, int32_t n, carry *in) {
         drop(in);
     } else if (e == BIS_DIFF && bis_dist_usable(d)) {
         drop(in);
-        *in = (carry){.d = rel_all(w, d, n), .row0 = d->row0, .nrows = d->nrows};
+        *in = (carry){.d = d->rel, .row0 = d->row0, .nrows = d->nrows};
         if (d->row_d && d->nrows <= MAX_ROWS) {
             in->row = malloc(((size_t)d->nrows + 1) * sizeof *in->row);
             if (!in->row) return -1;
             in->own = 1;
-            for (int32_t t = 0; t < d->nrows; t++) in->row[t] = rel_row(w, d, n, t);
+            for (int32_t t = 0; t < d->nrows; t++) in->row[t] = d->row_rel[t];
         }
     } else if (e == BIS_DIFF && d && d->nonfinite) {
         drop(in);

@@ -10,6 +10,7 @@
 typedef struct {
     int32_t kind, f, n, row; /* row -1: whole tensor */
     int32_t soft;            /* a row judged across unrecorded nodes: it only names the row of an outlier */
+    int64_t elems;           /* of the row, of the tensor: what the norm is over */
     double g;
 } bis_sample;
 
@@ -17,6 +18,11 @@ typedef struct {
  * and the cells' classes). Reorders s. -1: no memory. */
 int bis_map_outliers(bis_map *m, const bis_pair *p, bis_sample *s, int64_t n, const char *const *kind_name,
                      int32_t nkinds);
+
+/* map_measure.c: how node n sees a difference of its inputs: by row as any other; by the root of that; by a measure of
+ * its own of the first input (*ret: malloc'd, one number a row that was kept of it); not recorded. -1: no memory. */
+enum { BIS_BY_ROW, BIS_BY_ROOT, BIS_BY_OWN, BIS_BY_NOTHING };
+int bis_map_measure(const bis_map *m, const bis_pair *p, int32_t f, int32_t n, double **ret);
 
 /* 1 when a distance can be used in a gain. */
 static inline int bis_dist_usable(const bis_dist *d) {

@@ -1,4 +1,8 @@
-/* map_outliers.c: what gain is usual for a kind of node, and which are far above it. */
+/* map_outliers.c: what gain is usual for a kind of node, and which are far above it.
+ *
+ * False alarms: a gain is measured so that an op without fault cannot have a large one (map_gains.c, map_measure.c);
+ * what is left is chance, and how ill-conditioned single rows are. Both are allowed for by the kind's own scatter, by
+ * how few tensors and elements there are, and by what the node itself may add. tests/t_rates.c counts what remains. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +59,18 @@ static double scatter(const bis_sample *s, int64_t n, double usual_gain, double 
     return median_of(of, k) / 1.645;
 }
 
+/* Few elements know little about the size of the difference that passes through them: how far the norm of n independent
+ * errors of one size lies above its median, once in 10^9 (6 deviations of a chi-square variable, by Wilson and
+ * Hilferty). BIS_GAIN_LIMIT is for WIDE elements and more; one element may be 7.8 times as far off, 4 three times. */
+static double spread(int64_t n) {
+    double v = 2.0 / (9.0 * (double)(n > 0 ? n : 1));
+    return pow(1 + 6 * sqrt(v) / (1 - v), 1.5);
+}
+static double few(int64_t n) {
+    enum { WIDE = 256 };
+    return n < WIDE ? spread(n) / spread(WIDE) : 1;
+}
+
 static int medians(bis_map *m, bis_sample *s, int64_t ns, const char *const *kind_name, int32_t nkinds) {
     double *row = malloc(((size_t)ns + 1) * sizeof *row), *of = malloc(((size_t)ns + 1) * sizeof *of);
     m->gain = calloc((size_t)nkinds + 1, sizeof *m->gain);
@@ -68,10 +84,12 @@ static int medians(bis_map *m, bis_sample *s, int64_t ns, const char *const *kin
             j++;
         if (s[i].soft) continue;
         bis_gain *g = &m->gain[s[i].kind];
-        int64_t n;
+        int64_t n, least = s[i].elems;
+        for (int64_t k = i; k < j; k++) least = s[k].elems < least ? s[k].elems : least;
         double med = usual(s + i, j - i, row, of, &n);
         double times = BIS_GAIN_LIMIT * (1 + 12.0 / (double)n), wide = exp(3 * scatter(s + i, j - i, med, row, of));
-        double limit = fmax(med * fmax(times, wide), BIS_GAIN_FLOOR);
+        double base = n < BIS_GAIN_MIN_N ? 1 : med; /* two tensors cannot outvote one of them */
+        double limit = fmax(base * few(least) * fmax(times, n < BIS_GAIN_MIN_N ? 0 : wide), BIS_GAIN_FLOOR);
         if (s[i].row < 0) {
             g->median = med;
             g->limit = limit;
@@ -127,13 +145,13 @@ static int judge(bis_map *m, const bis_pair *p, const bis_sample *s, int64_t n) 
     const bis_gain *g = &m->gain[s->kind];
     bis_outlier o = {.forward = s->f, .node = s->n, .row = -1};
     const int has_whole = s[0].row < 0;
-    for (int64_t i = has_whole; i < n && g->row_n >= BIS_GAIN_MIN_N; i++) {
+    for (int64_t i = has_whole; i < n; i++) {
         if (s[i].soft || s[i].g <= g->row_limit || fits_band(p, c, s, s[i].row)) continue;
         if (!o.nrows++ || s[i].g > o.gain)
             o = (bis_outlier){s->f,   s->n, s[i].g, g->row_median, g->row_limit, g->row_n, c->dist->row0 + s[i].row,
                               o.nrows};
     }
-    if (!o.nrows && has_whole && g->n >= BIS_GAIN_MIN_N && !(s[0].g <= g->limit) && !fits_band(p, c, s, -1)) {
+    if (!o.nrows && has_whole && !(s[0].g <= g->limit) && !fits_band(p, c, s, -1)) {
         o = (bis_outlier){s->f, s->n, s[0].g, g->median, g->limit, g->n, -1, 0};
         for (int64_t i = 1, best = 0; i < n; i++) {
             if (!(s[i].g > g->limit)) continue;
