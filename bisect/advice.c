@@ -353,7 +353,7 @@ static void limits_verdict(bis_case *c) {
     if (m->unjudged)
         bis_say(&c->limits,
                 "%lld inherited differences were not judged by their gain: distances of inputs or states are not "
-                "recorded.",
+                "recorded (`--bands --node '*'` keeps them).",
                 (long long)m->unjudged);
 }
 

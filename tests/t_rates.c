@@ -1,0 +1,201 @@
+/* t_rates.c [long]: how often is the judge wrong? Independent small models (h_rates.h), pairs of arms without a fault,
+ * with a fault against an equal arm, with a fault on top of an honest difference; every count with what it excludes at
+ * 95 %.
+ *
+ * No constant of bisect/ was set with the seeds that are run here: those below 1000 were for that. `long` runs enough
+ * of them to speak of rates; its table stands in README.md.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/check.h"
+#include "tests/h_rates.h"
+
+static struct {
+    uint64_t seed;                 /* first */
+    int models, honest, equal, on; /* pairs a model */
+} plan = {1000, 3, 5, 5, 4};
+
+static char dir[] = "/tmp/q4x-rates-XXXXXX";
+
+static int setup(void **state) {
+    (void)state;
+    return !mkdtemp(dir);
+}
+
+static int teardown(void **state) {
+    (void)state;
+    return rmdir(dir);
+}
+
+static void tell(const char *what, const h_rig *r, const char *a, const char *b, const bis_case *c) {
+    print_message("    %s: seed %llu, %s\n        %s | %s: %s (%s) %s\n", what, (unsigned long long)r->seed, r->what, a,
+                  b, c->name, bis_reason_word(c->reason), c->where);
+}
+
+/* A count, its rate, and what it excludes at 95 %. */
+static void rate(const char *what, int64_t k, int64_t n) {
+    const double lo = k ? 1 - h_rate_upper(n - k, n) : 0, hi = h_rate_upper(k, n);
+    print_message("    | %s | %lld of %lld | %.1f to %.1f %% |\n", what, (long long)k, (long long)n, 100 * lo,
+                  100 * hi);
+}
+
+/* ---- arms without a fault ---- */
+
+static void test_honest(void **state) {
+    (void)state;
+    int64_t n[H_ANSWERS] = {0}, all = 0, same = 0, equal = 0;
+    for (int k = 0; k < plan.models; k++) {
+        h_rig r;
+        h_rig_open(plan.seed + (uint64_t)k, dir, &r);
+        for (int i = 0; i < plan.honest; i++) {
+            const h_honest *p = h_rig_pair(&r, 0);
+            q4x_dump *a = h_rig_record(&r, p->a), *b = h_rig_record(&r, p->b);
+            bis_case *c = h_rig_judge(a, b);
+            h_answer w = h_answer_of(c);
+            n[w]++;
+            all++;
+            same += p->same;
+            equal += p->same && w == H_SAME;
+            if (w == H_ALARM || (p->same && w != H_SAME)) tell("false alarm", &r, p->a, p->b, c);
+            bis_case_free(c);
+            q4x_dump_free(a);
+            q4x_dump_free(b);
+        }
+        h_rig_close(&r);
+    }
+    print_message("    %d models; IDENTICAL %lld, WITHIN_BAND %lld, TIE %lld, TOKENS_DIFFER %lld, not recorded %lld\n",
+                  plan.models, (long long)n[H_SAME], (long long)n[H_WITHIN], (long long)n[H_TIE],
+                  (long long)n[H_TOKENS], (long long)n[H_UNKNOWN]);
+    rate("false alarms: a node is named, none is at fault", n[H_ALARM], all);
+    assert_int_equal(n[H_ALARM], 0);
+    assert_int_equal(equal, same);
+    assert_true(n[H_WITHIN] * 3 > all); /* silence because nothing could be judged would prove nothing */
+}
+
+/* ---- a fault against an equal arm ---- */
+
+static int at_its_place(const bis_case *c, const h_fault *x) {
+    int32_t f, n;
+    return h_named(c, &f, &n) && f == x->forward && n == x->n && c->map.first_f == f && c->map.first_n == n &&
+           (c->verdict == BIS_V_FAULT || c->verdict == BIS_V_NON_FINITE);
+}
+
+static void test_equal(void **state) {
+    (void)state;
+    static const char *const arm[] = {"cpu/1", "cpu/1:act=bf16", "cpu/1:act=bf16,gdn=chunk64", "cpu/1:as=hf-bf16"};
+    int64_t n = 0, missed = 0;
+    for (int k = 0; k < plan.models; k++) {
+        h_rig r;
+        h_rig_open(plan.seed + (uint64_t)k, dir, &r);
+        for (int i = 0; i < plan.equal; i++) {
+            const char *base = arm[h_below(&r.rand, 4)];
+            h_fault x = h_rig_fault(&r, base);
+            q4x_dump *a = h_rig_record(&r, base), *b = h_rig_record(&r, x.spec);
+            bis_case *c = h_rig_judge(a, b);
+            if (h_fault_moved(b)) {
+                n++;
+                missed += !at_its_place(c, &x);
+                if (!at_its_place(c, &x)) tell("not at its place", &r, base, x.spec, c);
+            }
+            bis_case_free(c);
+            q4x_dump_free(a);
+            q4x_dump_free(b);
+        }
+        h_rig_close(&r);
+    }
+    rate("faults against an equal arm, not at their place", missed, n);
+    assert_int_equal(missed, 0);
+    assert_true(n * 10 > 9 * (int64_t)plan.models * plan.equal);
+}
+
+/* ---- a fault on top of an honest difference ---- */
+
+typedef struct {
+    int64_t n, fate[H_FATES],
+        missed[3]; /* those whose part is below 8 times the honest one, below LIMIT times, above */
+    double largest;
+} tally;
+
+/* What a fault may be beside the honest difference and pass: 8 (1 + 12 / n) of one tensor, the least that a gain is
+ * judged by. */
+enum { LIMIT = 104 };
+
+static void miss(const h_rig *r, const h_honest *p, const h_fault *x, const bis_case *c, tally *t) {
+    q4x_dump *clean = h_rig_record(r, p->b);
+    double ratio = h_fault_ratio(c, x, clean);
+    q4x_dump_free(clean);
+    t->missed[ratio < 8 ? 0 : ratio < LIMIT ? 1 : 2]++;
+    if (!(ratio <= t->largest)) t->largest = ratio;
+    if (ratio < LIMIT) return;
+    char what[64];
+    snprintf(what, sizeof what, "missed, %.3g times the honest difference", ratio);
+    tell(what, r, p->a, x->spec, c);
+}
+
+static void test_on_top(void **state) {
+    (void)state;
+    tally all = {0}, ulp = {0};
+    for (int k = 0; k < plan.models; k++) {
+        h_rig r;
+        h_rig_open(plan.seed + (uint64_t)k, dir, &r);
+        for (int i = 0; i < plan.on; i++) {
+            const h_honest *p = h_rig_pair(&r, 1);
+            h_fault x = h_rig_fault(&r, p->b);
+            q4x_dump *a = h_rig_record(&r, p->a), *b = h_rig_record(&r, x.spec);
+            bis_case *c = h_rig_judge(a, b);
+            tally *t = strcmp(x.kind, "ulp") ? &all : &ulp;
+            if (h_fault_moved(b) && c->compared && x.forward < c->pair->ncomparable) {
+                h_fate w = h_fate_of(c, &x);
+                t->n++;
+                t->fate[w]++;
+                if (w == H_ASTRAY) tell("astray", &r, p->a, x.spec, c);
+                if (w == H_MISSED) miss(&r, p, &x, c, t);
+            }
+            bis_case_free(c);
+            q4x_dump_free(a);
+            q4x_dump_free(b);
+        }
+        h_rig_close(&r);
+    }
+    for (int k = 0; k < 2; k++) {
+        const tally *t = k ? &ulp : &all;
+        print_message("  %s\n", k ? "one ulp of one element:" : "sign, swap, roll, nan, inf:");
+        rate("named at their place", t->fate[H_EXACT], t->n);
+        rate("named at the next recorded node", t->fate[H_NEXT], t->n);
+        rate("said to be not judged", t->fate[H_UNJUDGED], t->n);
+        rate("missed, below 8 times the honest difference there", t->missed[0], t->n);
+        rate("missed, below 104 times", t->missed[1], t->n);
+        rate("missed, above", t->missed[2], t->n);
+        rate("another node named", t->fate[H_ASTRAY], t->n);
+    }
+    print_message("    largest miss: %.3g times the honest difference\n", all.largest);
+    assert_true(all.n > 0 && 2 * (all.fate[H_EXACT] + all.fate[H_NEXT]) > all.n);
+    assert_int_equal(all.missed[2] + ulp.missed[2], 0);
+}
+
+/* ---- the counts themselves ---- */
+
+static void test_upper(void **state) {
+    (void)state;
+    assert_true(h_rate_upper(0, 300) == 0.01 && h_rate_upper(0, 2) == 1 && h_rate_upper(0, 0) == 1);
+    assert_true(fabs(h_rate_upper(10, 100) - 0.1744) < 1e-4); /* Wilson: 0.0552 to 0.1744 */
+    assert_true(fabs(1 - h_rate_upper(90, 100) - 0.0552) < 1e-4);
+    assert_true(h_rate_upper(7, 7) <= 1);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_honest),
+        cmocka_unit_test(test_equal),
+        cmocka_unit_test(test_on_top),
+        cmocka_unit_test(test_upper),
+    };
+    if (argc > 1 && !strcmp(argv[1], "long")) plan.models = 100, plan.honest = 10, plan.equal = 6, plan.on = 8;
+    if (argc > 2) plan.seed = strtoull(argv[2], NULL, 10), plan.models = argc > 3 ? atoi(argv[3]) : plan.models;
+    if (argc > 4) cmocka_set_test_filter(argv[4]);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
