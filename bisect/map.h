@@ -88,7 +88,7 @@ int bis_states_no_band(const q4x_dump_node *k); /* map_sources.c */
 
 /* 1 when the difference at this source is one that both arms' claims exclude (verdict FAULT). */
 static inline int bis_is_fault(bis_reason r) {
-    return r == BIS_R_same_arithmetic_bits_differ || r == BIS_R_above_hard_band;
+    return r == BIS_R_same_arithmetic_bits_differ || r == BIS_R_above_hard_band || r == BIS_R_move_changed_bits;
 }
 
 /* A source is within its band up to 4 x rms. */

@@ -43,7 +43,7 @@ static int by_head(const bis_pair *p, int32_t f, int32_t n, double *row, int32_t
     const q4x_heads *h = &p->a->nodes[n].heads;
     bis_values v;
     int have;
-    if (h->axis != 1 || h->width < 1 || h->nv < 1) return 1;
+    if (h->axis != 1 || h->off < 0 || h->width < 1 || h->nv < 1) return 1;
     if (bis_values_get(p, f, n, &v, &have, NULL)) return -1;
     if (!have) return 1;
     const int fits = v.nrows == rows && h->off + (int64_t)h->nv * h->width <= v.cols;

@@ -84,10 +84,41 @@ static bis_reason judge(const bis_pair *p, const bis_header *h, const bis_flips 
     return p->a->nodes[n].is_ids ? selection(p, s, f, n) : against_band(c);
 }
 
+/* An alias is its source, whatever the inputs of both are: an arm in which it holds other bits has the fault there. The
+ * evidence lies in one arm, so no difference between the arms can raise it. In both arms: they share what they do. */
+static int broken_move(const bis_pair *p, int32_t f, int32_t n) {
+    const int32_t from = p->a->nodes[n].alias;
+    if (from < 0 || p->eq[bis_at(p, f, n)] != BIS_DIFF || !p->ta[bis_at(p, f, from)]) return 0;
+    int broken[2];
+    for (int arm = 0; arm < 2; arm++) {
+        q4x_tap *const *t = arm ? p->tb : p->ta;
+        const q4x_tap *x = t[bis_at(p, f, from)], *y = t[bis_at(p, f, n)];
+        if (x->dtype != y->dtype || x->rows != y->rows || x->cols != y->cols) return 0;
+        broken[arm] = !q4x_hash_eq(&x->bits, &y->bits);
+    }
+    return broken[0] != broken[1];
+}
+
+static void add_source(bis_map *m, bis_cell *c, int32_t f, int32_t n) {
+    m->nsources++;
+    c->cls = c->why == BIS_R_none ? BIS_C_WITHIN : BIS_C_OUT;
+    m->nwithin += c->why == BIS_R_none;
+    m->nout += c->why != BIS_R_none;
+    if (!bis_is_fault(c->why)) return;
+    m->nfault++;
+    if (m->fault_f >= 0) return;
+    m->fault_f = f;
+    m->fault_n = n;
+}
+
 void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bis_flips *s) {
     for (int32_t f = 0; f < p->ncomparable; f++)
         for (int32_t n = 0; n < p->nn; n++) {
             bis_cell *c = bis_map_cell(m, p, f, n);
+            if (c->in != BIS_SAME && broken_move(p, f, n)) {
+                c->why = BIS_R_move_changed_bits;
+                add_source(m, c, f, n);
+            }
             if (p->eq[bis_at(p, f, n)] != BIS_DIFF || c->in != BIS_SAME) continue;
             const int told = p->a->nodes[n].is_state && told_by_writer(p, f, n);
             /* equal claims: the op is the fault, and its state tells of the same event */
@@ -98,15 +129,6 @@ void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const b
                 m->states_unjudged++;
                 continue;
             }
-            m->nsources++;
-            c->cls = c->why == BIS_R_none ? BIS_C_WITHIN : BIS_C_OUT;
-            m->nwithin += c->why == BIS_R_none;
-            m->nout += c->why != BIS_R_none;
-            if (!bis_is_fault(c->why)) continue;
-            m->nfault++;
-            if (m->fault_f < 0) {
-                m->fault_f = f;
-                m->fault_n = n;
-            }
+            add_source(m, c, f, n);
         }
 }

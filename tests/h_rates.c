@@ -239,7 +239,7 @@ double h_fault_ratio(const bis_case *c, const h_fault *x, q4x_dump *clean) {
         x->forward < honest->pair->ncomparable) {
         const bis_cell *h = bis_map_cell(&honest->map, honest->pair, x->forward, n),
                        *a = bis_map_cell(&alone->map, alone->pair, x->forward, n);
-        r = a->dist ? a->dist->d / (h->dist ? h->dist->d : 0) : 0;
+        r = a->dist && a->dist->d != 0 ? a->dist->d / (h->dist ? h->dist->d : 0) : 0; /* -0 for 0 is no distance */
     }
     bis_case_free(honest);
     bis_case_free(alone);

@@ -158,6 +158,25 @@ static void few_elements_and_few_tensors(void **s) {
     }
 }
 
+/* An alias that does not hold what its source holds is a fault of that arm, however much the arms differ already. */
+static void an_alias_is_its_source(void **s) {
+    (void)s;
+    for (int k = 0; k < 3; k++) { /* nothing; one ulp in arm B; the same in both */
+        pair p;
+        pair_tight(&p);
+        extra a = {0}, b = {0};
+        if (k > 0) b.more[0].node = "L02.in", b.more[0].f = 2, b.more[0].width = 1, b.more[0].factor = 1.0000001f;
+        if (k > 1) a = b;
+        make_with(&p, &a, &b);
+        pair_judge(&p);
+        assert_int_equal(bis_map_cell(&p.c->map, p.c->pair, 2, mk_node(p.da, "L02.in"))->in, BIS_DIFF);
+        assert_int_equal(p.c->verdict, k == 1 ? BIS_V_FAULT : BIS_V_WITHIN_BAND);
+        if (k == 1) assert_int_equal(p.c->reason, BIS_R_move_changed_bits);
+        if (k == 1) assert_string_equal(p.c->where, "L02.in in forward 2");
+        pair_free(&p);
+    }
+}
+
 /* An arm that rounds its softmax may rank scores in another order that lie within that rounding of each other. */
 static void rounded_softmax_ranks_near_ties(void **s) {
     (void)s;
@@ -195,11 +214,9 @@ static void rounded_softmax_ranks_near_ties(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_input_rows),
-        cmocka_unit_test(small_heads),
-        cmocka_unit_test(softmax_sees_distances),
-        cmocka_unit_test(few_elements_and_few_tensors),
-        cmocka_unit_test(rounded_softmax_ranks_near_ties),
+        cmocka_unit_test(small_input_rows),       cmocka_unit_test(small_heads),
+        cmocka_unit_test(softmax_sees_distances), cmocka_unit_test(few_elements_and_few_tensors),
+        cmocka_unit_test(an_alias_is_its_source), cmocka_unit_test(rounded_softmax_ranks_near_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
