@@ -2,8 +2,8 @@
  * it raise a false alarm, how often does it miss a planted fault?
  *
  * A rig is a model with a prompt, all of it by its seed: a synthetic one (lib/synth.h) with architecture, block types,
- * layers, widths, heads, experts, or, one in eight, a shipped one; length of the prompt, ids forced or free. Equal seeds
- * give equal rigs.
+ * layers, widths, heads, experts, or, one in eight, a shipped one; length of the prompt, ids forced or free. Equal
+ * seeds give equal rigs.
  */
 #ifndef H_RATES_H
 #define H_RATES_H
