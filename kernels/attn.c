@@ -7,7 +7,7 @@
 #include "kernels/vec8.h"
 
 int64_t attn_scratch(const k_dims *d, int64_t Tc) {
-    return k_visible_work(d, Tc) + d->hd;
+    return k_visible_work(d, Tc) + 2 * (int64_t)d->hd;
 }
 
 /* Tokens whose keys or values are worked on together, so that all heads of a group find them in the cache. */
@@ -41,7 +41,7 @@ typedef struct {
 static void turn_to(token *k, const k_call *c, int64_t t, int slot) {
     if (k->t == t) return;
     k->t = t;
-    k->see = k_visible(c, c->in_i[slot], c->in_cols[slot], (int32_t)t, k_slice(c));
+    k->see = k_visible(c, slot, (int32_t)t, k_slice(c));
 }
 
 /* Heads h0 .. h1 of a token, all of one group. */
@@ -56,18 +56,23 @@ static part part_of(const k_call *c, const cut *x, int64_t i) {
     return p;
 }
 
-/* The tile's rows of keys or values join their cache, as they arrive: what changed them on the way is kept. */
+/* The tile's rows of keys or values join their cache. */
 static void append(const k_call *c) {
     const int64_t kw = (int64_t)c->d->G * c->d->hd;
-    memcpy(c->st[0]->f + c->pos0 * kw, c->in[1], (size_t)(c->T * kw) * sizeof(float));
+    k_kv_store(c->st[0]->f + c->pos0 * kw, c->in[1], c->T * kw, c->lv);
     c->st[0]->rows = c->pos0 + c->T;
+}
+
+/* Does the query take the cache's type? */
+static int rounds_query(const k_levers *lv) {
+    return lv->sweep == K_SWEEP_ONLINE && k_kv_type(lv) != K_KV_F32;
 }
 
 /* Tokens j .. end for all heads of the part, two heads at a time. */
 static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, float scale) {
     const k_dims *d = c->d;
     const int64_t hd = d->hd, step = d->G * hd, Tc = c->Tc;
-    const int32_t act = c->lv->act;
+    const int32_t act = k_follow(c->lv->inner, c->lv->act);
     const float *k = c->st[0]->f + p->h0 / (d->H / d->G) * hd, *q = c->in[0] + (p->t * d->H + p->h0) * hd;
     float *y = c->out + (p->t * d->H + p->h0) * Tc, s[2];
     int64_t h = p->h0;
@@ -81,8 +86,23 @@ static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, f
         for (int64_t i = j; i < end; i++) y[i] = k_attn_scaled(k_v8_dot(q, k + i * step, hd), scale, act);
 }
 
+/* Tokens j .. end for all heads of the part, from rounded queries. */
+static void score_rounded(const k_call *c, const part *p, int64_t j, int64_t end, float scale) {
+    const k_dims *d = c->d;
+    const int64_t hd = d->hd, step = d->G * hd;
+    const int32_t act = k_follow(c->lv->inner, c->lv->act);
+    const float *k = c->st[0]->f + p->h0 / (d->H / d->G) * hd;
+    float *q = k_slice(c) + k_visible_work(d, c->Tc);
+    for (int64_t h = p->h0; h < p->h1; h++) {
+        k_kv_store(q, c->in[0] + (p->t * d->H + h) * hd, hd, c->lv);
+        float *y = c->out + (p->t * d->H + h) * c->Tc;
+        for (int64_t i = j; i < end; i++) y[i] = k_attn_scaled(k_v8_dot(q, k + i * step, hd), scale, act);
+    }
+}
+
 static void score_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
-    const float scale = k_attn_scale(c->d->hd);
+const float scale = k_attn_scale(c->d->hd);
+    const int rounded = rounds_query(c->lv);
     token k = {-1, {0, NULL}};
     for (int64_t i = lo; i < hi; i++) {
         const part p = part_of(c, ctx, i);
@@ -91,7 +111,7 @@ static void score_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi
         memset(c->out + (p.t * c->d->H + p.h0) * c->Tc, 0, (size_t)((p.h1 - p.h0) * c->Tc) * sizeof(float));
         for (int32_t r = 0; r < k.see.n; r++)
             for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
-                score_tile(c, &p, j, j + TILE < end ? j + TILE : end, scale);
+                (rounded ? score_rounded : score_tile)(c, &p, j, j + TILE < end ? j + TILE : end, scale);
     }
 }
 
@@ -101,20 +121,49 @@ void attn_score_cpu(const k_call *c) {
     spread(c, &x, c->d->G * x.parts, c->d->hd, score_steps);
 }
 
+/* How the running softmax takes in one more score: what the sum and the context so far shrink by, and the token's own
+ * weight. */
+typedef struct {
+    float max, sum;
+} sweep;
+
+static inline float sweep_on(sweep *w, float s, float *ret_shrink) {
+    float shrink = 1.0f, e = 1.0f;
+    if (s > w->max) {
+        shrink = k_exp(w->max - s);
+        w->max = s;
+    } else
+        e = k_exp(s - w->max);
+    w->sum = w->sum * shrink + e;
+    *ret_shrink = shrink;
+    return e;
+}
+
+/* The sum of exponentials of a row whose largest score is max, which stand in y. */
+static float prob_sum(const k_call *c, const k_runs *see, const float *s, const float *y) {
+    float acc[32] = {0}, shrink;
+    sweep w = {-INFINITY, 0.0f};
+    for (int32_t r = 0; r < see->n; r++)
+        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++)
+            if (c->lv->sweep == K_SWEEP_ONLINE)
+                (void)sweep_on(&w, s[j], &shrink);
+            else
+                acc[j & 31] = acc[j & 31] + y[j];
+    return c->lv->sweep == K_SWEEP_ONLINE ? w.sum : k_lanes32_fold(acc);
+}
+
 static void prob_row(const k_call *c, const k_runs *see, int64_t row) {
+    const int32_t act = k_follow(c->lv->inner, c->lv->act);
     const float *s = c->in[0] + row * c->Tc;
-    float *y = c->out + row * c->Tc, max = -INFINITY, acc[32] = {0};
+    float *y = c->out + row * c->Tc, max = -INFINITY;
     memset(y, 0, (size_t)c->Tc * sizeof *y);
     for (int32_t r = 0; r < see->n; r++)
         for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) max = s[j] > max ? s[j] : max;
     for (int32_t r = 0; r < see->n; r++)
-        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) {
-            y[j] = k_exp(s[j] - max);
-            acc[j & 31] = acc[j & 31] + y[j];
-        }
-    float sum = k_lanes32_fold(acc);
+        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) y[j] = k_exp(s[j] - max);
+    const float sum = prob_sum(c, see, s, y);
     for (int32_t r = 0; r < see->n; r++)
-        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) y[j] = k_rd(y[j] / sum, c->lv->act);
+        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) y[j] = k_rd(y[j] / sum, act);
 }
 
 static void prob_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
@@ -158,19 +207,45 @@ static void ctx_tile(const k_call *c, const part *x, int64_t j, int64_t end) {
     }
 }
 
+/* Flash attention of one head as attn.h writes it. */
+static void ctx_online(const k_call *c, const k_runs *see, int64_t t, int64_t h) {
+    const k_dims *d = c->d;
+    const int64_t hd = d->hd, step = d->G * hd;
+    const int half = k_kv_type(c->lv) == K_KV_F16;
+    const float *v = c->st[0]->f + h / (d->H / d->G) * hd, *s = c->in[2] + (t * d->H + h) * c->Tc;
+    float *y = c->out + (t * d->H + h) * hd;
+    sweep w = {-INFINITY, 0.0f};
+    for (int32_t r = 0; r < see->n; r++)
+        for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) {
+            float shrink, e = sweep_on(&w, s[j], &shrink);
+            if (shrink != 1.0f)
+                for (int64_t i = 0; i < hd; i++) y[i] = half ? k_round_f16(y[i] * shrink) : y[i] * shrink;
+            for (int64_t i = 0; i < hd; i++) {
+                float a = fmaf(v[j * step + i], e, y[i]);
+                y[i] = half ? k_round_f16(a) : a;
+            }
+        }
+    if (!see->n) return;
+    const float one = 1.0f / w.sum;
+    for (int64_t i = 0; i < hd; i++) y[i] = y[i] * one;
+}
+
 static void ctx_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     const int64_t hd = c->d->hd;
     token k = {-1, {0, NULL}};
     for (int64_t i = lo; i < hi; i++) {
         const part p = part_of(c, ctx, i);
         if (p.h0 >= p.h1) continue;
-        turn_to(&k, c, p.t, 2);
+        turn_to(&k, c, p.t, 3);
         float *y = c->out + (p.t * c->d->H + p.h0) * hd;
         const int64_t n = (p.h1 - p.h0) * hd;
         memset(y, 0, (size_t)n * sizeof *y);
-        for (int32_t r = 0; r < k.see.n; r++)
-            for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
-                ctx_tile(c, &p, j, j + TILE < end ? j + TILE : end);
+        if (c->lv->sweep == K_SWEEP_ONLINE)
+            for (int64_t h = p.h0; h < p.h1; h++) ctx_online(c, &k.see, p.t, h);
+        else
+            for (int32_t r = 0; r < k.see.n; r++)
+                for (int64_t j = k.see.at[2 * r], end = k.see.at[2 * r + 1]; j < end; j += TILE)
+                    ctx_tile(c, &p, j, j + TILE < end ? j + TILE : end);
         for (int64_t e = 0; e < n; e++) y[e] = k_rd(y[e], c->lv->act);
     }
 }

@@ -2,43 +2,52 @@
  * h / (H / G)).
  *
  * Visible to the query at position p: with idx.sel the tokens of its selected blocks (ids -1 or out of range are
- * skipped, order and repetition do not matter) and the tail ratio * nb .. p, nb = (p + 1) div ratio; without (the slot
- * is NULL) every token 0 .. p. Lists of visible tokens are walked in ascending order. Rows of scores and probabilities
- * are [H][Tc] per token, hidden entries exactly +0. A query that sees nothing gets zeros.
+ * skipped, order and repetition do not matter), the extra tokens of idx.extra (likewise; NULL: none) and the tail
+ * ratio * nb .. p, nb = (p + 1) div ratio; without idx.sel (the slot is NULL) every token 0 .. p. Lists of visible
+ * tokens are walked in ascending order. Rows of scores and probabilities are [H][Tc] per token, hidden entries exactly
+ * +0. A query that sees nothing gets zeros.
+ *
+ * kvt below is the type of the caches: lever kv, or that of the activations; in() the lever attn.round, or act. Keys
+ * and values are rounded to kvt as they enter their cache, and so are the ones of this call before anything reads them.
  *
  * attn_score  ORDERED
- *   computes  s_j = (q . k_j) * hd^-0.5 for visible j
- *   inputs    in[0] q [T, H * hd], roped; in[1] k [T, G * hd], roped; in_i[2] idx.sel [T, in_cols[2]] or NULL
- *   outputs   st[0] k cache [cap, G * hd]: in[1] becomes rows pos0 .. pos0+T, before anything reads it;
- *             out [T, H * Tc]
+ *   computes  s_j = (q . k_j) * hd^-0.5 for visible j; online: q rounded to kvt
+ *   inputs    in[0] q [T, H * hd], roped; in[1] k [T, G * hd], roped; in_i[2] idx.sel [T, in_cols[2]] or NULL;
+ *             in_i[3] idx.extra [T, in_cols[3]] or NULL
+ *   outputs   st[0] k cache [cap, G * hd]: kvt(in[1]) becomes rows pos0 .. pos0+T; out [T, H * Tc]
  *   order     lanes32 over hd
- *   rounds    the dot's fmaf chain; rd; product with (float)(1 / sqrt(hd)); rd
+ *   rounds    the dot's fmaf chain; in(); product with (float)(1 / sqrt(hd)); in()
  *   fma       in the dot
- *   bound     (hd/32 + 5) u sum|q k| scale + u |s|; with act=bf16 2 * 2^-8 |s|
+ *   bound     (hd/32 + 5) u sum|q k| scale + u |s|; with in() = bf16 2 * 2^-8 |s|; what kvt rounds off q and new keys
  *
  * attn_prob  ORDERED
  *   computes  p_j = exp(s_j - max) / sum over visible j
- *   inputs    in[0] scores [T, H * Tc]; in_i[1] idx.sel or NULL
+ *   inputs    in[0] scores [T, H * Tc]; in_i[1] idx.sel or NULL; in_i[2] idx.extra or NULL
  *   outputs   out [T, H * Tc]
  *   order     maximum: any (ties are equal); sum: lanes32 by token index (accumulator j mod 32 in ascending j, hidden
- *             tokens skipped)
- *   rounds    difference; exp of arith.h; each addition; the division; rd
+ *             tokens skipped). Online: the running sum of attn_ctx
+ *   rounds    difference; exp of arith.h; each addition; the division; in()
  *   special   a NaN or +inf among the visible scores makes the whole row of that head NaN
- *   bound     per element 2 max|s - max| u + (2 + chain) u + u, chain = ceil(Tc/32) + 5; with act=bf16 2^-8 more
+ *   bound     per element 2 max|s - max| u + (2 + chain) u + u, chain = ceil(Tc/32) + 5; with in() = bf16 2^-8 more
  *
  * attn_ctx  ORDERED
  *   computes  o_i = sum over visible j of p_j v_ji
- *   inputs    in[0] probabilities [T, H * Tc]; in[1] v [T, G * hd]; in_i[2] idx.sel or NULL
- *   outputs   st[0] v cache [cap, G * hd]: in[1] becomes rows pos0 .. pos0+T, before anything reads it;
- *             out [T, H * hd]
- *   order     serial in ascending visible j
- *   rounds    the fmaf chain from +0; rd
+ *   inputs    in[0] probabilities [T, H * Tc]; in[1] v [T, G * hd]; in[2] scores [T, H * Tc] (online alone reads them);
+ *             in_i[3] idx.sel or NULL; in_i[4] idx.extra or NULL
+ *   outputs   st[0] v cache [cap, G * hd]: kvt(in[1]) becomes rows pos0 .. pos0+T; out [T, H * hd]
+ *   order     serial in ascending visible j. Online, from M = -inf, S = 0, A = 0, and not from in[0] at all: when
+ *             s_j > M: r = exp(M - s_j), M = s_j, e = 1, A = kvt(A r); else r = 1, e = exp(s_j - M); then
+ *             A_i = kvt(fmaf(v_ji, e, A_i)), S = S r + e; o = A (1 / S). kvt rounds A when it is f16 alone
+ *   rounds    the fmaf chain from +0; rd under act. Online: as written, each operator once
  *   fma       every step
- *   special   0 * inf is NaN, as written: v of a visible token counts even where p_j = 0
- *   bound     n u sum|p v|, n visible tokens; with act=bf16 2^-8 |o| more
+ *   special   0 * inf is NaN, as written: v of a visible token counts even where p_j = 0. Online, a NaN score makes
+ *             the row NaN
+ *   bound     n u sum|p v|, n visible tokens; with act=bf16 2^-8 |o| more; online n 2^-11 for n u when kvt is f16
  *
- * levers act. engines: HF eager. scratch: attn_scratch floats a thread.
- * Bands: all three from their operands, called after the op (attn_band.c says how).
+ * levers act, kv, attn.round (score, prob), attn.softmax. engines: HF eager: two-pass. ggml's CPU flash attention:
+ * online, kv=f16, which is what llama.cpp runs by default; short of the order within the dots, those are its bits.
+ * scratch: attn_scratch floats a thread. Bands: all three from their operands, called after the op (attn_band.c says
+ * how); a cache is a copy of its rows, but for the rounding to kvt.
  */
 #ifndef K_ATTN_H
 #define K_ATTN_H
@@ -68,6 +77,10 @@ void attn_ctx_cpu(const k_call *c);
 void attn_score_band(const k_call *c, k_band *add);
 void attn_prob_band(const k_call *c, k_band *add);
 void attn_ctx_band(const k_call *c, k_band *add);
+
+/* With the cache's own rounding, which *state takes on (k.h, k_bands_fn). */
+void attn_score_bands(const k_call *c, k_band *add, k_band *state);
+void attn_ctx_bands(const k_call *c, k_band *add, k_band *state);
 
 #ifdef __cplusplus
 }

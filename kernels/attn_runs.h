@@ -2,6 +2,7 @@
  *
  * Selected blocks come in rank order; sums over tokens go in ascending token order. A bitmap over the blocks turns one
  * into the other in O(nb / 32 + nsel), and neighbouring blocks become one run: with nothing pruned there is one run.
+ * Extra tokens (lever qsa.extra) are few, and fall into their places between the blocks.
  */
 #ifndef K_ATTN_RUNS_H
 #define K_ATTN_RUNS_H
@@ -16,7 +17,8 @@ typedef struct {
 /* Floats of work that k_visible needs for Tc positions. */
 int64_t k_visible_work(const k_dims *d, int64_t Tc);
 
-/* Visible tokens of row t of the tile. sel [T, width]: blocks in any order, or NULL: all tokens up to the query. */
-k_runs k_visible(const k_call *c, const int32_t *sel, int64_t width, int32_t t, float *work);
+/* Visible tokens of row t of the tile, by the blocks [T, width] in slot `sel` of the call, in any order, and the tokens
+ * [T, at most ratio] in slot sel + 1, or none when that is NULL. Slot sel NULL: all tokens up to the query. */
+k_runs k_visible(const k_call *c, int sel, int32_t t, float *work);
 
 #endif

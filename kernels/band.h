@@ -48,4 +48,18 @@ static inline double k_store_rms2(int32_t act, double v2) {
     return act == K_ACT_BF16 ? K_RMS2 * 0x1p-16 * v2 : 0.0;
 }
 
+/* What a cache's rounding made of n values: the sum of the squared differences; 0 where they were round before. */
+static inline double k_kept_error2(const float *x, const float *kept, int64_t n) {
+    double s = 0.0;
+    for (int64_t i = 0; i < n; i++) s += ((double)x[i] - (double)kept[i]) * ((double)x[i] - (double)kept[i]);
+    return s;
+}
+
+/* The same as a band of the state: known, not estimated. */
+static inline void k_kept_band(const float *x, const float *kept, int64_t n, k_band *state) {
+    const double e2 = k_kept_error2(x, kept, n);
+    state->hard2 += 1.01 * e2;
+    state->rms2 += e2;
+}
+
 #endif

@@ -45,7 +45,7 @@ static void pool_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) 
 void idx_pool_cpu(const k_call *c) {
     const int64_t id = c->d->id;
     k_state *raw = c->st[0];
-    memcpy(raw->f + c->pos0 * id, c->in[0], (size_t)(c->T * id) * sizeof(float));
+    k_kv_store(raw->f + c->pos0 * id, c->in[0], c->T * id, c->lv);
     raw->rows = c->pos0 + c->T;
     k_spread(c, c->T, 0, 2 * c->T * id, pool_rows, NULL);
 }

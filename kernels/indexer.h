@@ -5,7 +5,7 @@
  *   computes  for every token t whose block b is complete with it, (pos0+t+1) mod ratio = 0:
  *             pk = rope( rms( mean of the block's raw keys ) ) at the position of the block's first token
  *   inputs    in[0] raw keys [T, id]; par[0] gamma [id] (1 + w folded), par[1] freq [rot/2]
- *   outputs   st[0] raw key cache: in[0] becomes rows pos0 .. pos0+T;
+ *   outputs   st[0] raw key cache: in[0], rounded to the caches' type (attn.h), becomes rows pos0 .. pos0+T;
  *             out [T, id]: row t = pk of the block that t completes, else +0 (idx_score keeps them)
  *   order     mean: ascending token from the first term; sum of squares lanes32
  *   rounds    sum / ratio; rd; ss / id + eps (each once); rsqrt of arith.h; x * r; * gamma; rd; then as rope
@@ -13,7 +13,7 @@
  *   special   NaN spreads over its own block's pk
  *   bound     relative to the sizes entering: mean ratio u, norm (id/32 + 5)/2 u + 4 u, rope 3 u + 2 u of the table;
  *             with act=bf16 the stores (2^-8 each: mean, norm, three in rope) outweigh these
- *   levers    act, freq
+ *   levers    act, freq, kv
  *   scratch   indexer_scratch floats a thread
  *
  * idx_score  ORDERED
@@ -68,6 +68,9 @@ void idx_sel_cpu(const k_call *c);
 
 void idx_pool_band(const k_call *c, k_band *add);
 void idx_score_band(const k_call *c, k_band *add);
+
+/* With the raw cache's own rounding, which *state takes on (k.h, k_bands_fn). */
+void idx_pool_bands(const k_call *c, k_band *add, k_band *state);
 
 #ifdef __cplusplus
 }

@@ -14,6 +14,14 @@ static double sq(double x) {
     return x * x;
 }
 
+/* Sum over the block's new rows of what the cache's type took off column i; pos: the block's first position. */
+static double kept_error2(const k_call *c, int64_t i, int32_t pos) {
+    double s = 0.0;
+    for (int64_t p = pos < c->pos0 ? c->pos0 : pos; p < pos + c->d->ratio; p++)
+        s += sq((double)c->in[0][(p - c->pos0) * c->d->id + i] - (double)c->st[0]->f[p * c->d->id + i]);
+    return s;
+}
+
 /* One pooled key. The mean of raw rows passes the norm, y_i = x_i r gamma_i, whose derivative has a norm of at most
  * 2 r max|gamma|; then three roundings a rotated element: table, products, sum. */
 static void pool_block(const k_call *c, const float *raw, const float *y, int32_t pos, k_band *add) {
@@ -33,8 +41,10 @@ static void pool_block(const k_call *c, const float *raw, const float *y, int32_
         double m = sum / n, g = (double)c->par[0][i];
         ss += m * m;
         gmax = fabs(g) > gmax ? fabs(g) : gmax;
-        eh2 += sq(k_gamma(n - 1.0) * abs / n + (store + K_U) * fabs(m));
-        er2 += g * g * (k_serial_rms2(n - 1.0, x2 / sq(n), m * m) + RU2 * m * m + k_store_rms2(act, m * m));
+        const double kept2 = kept_error2(c, i, pos);
+        eh2 += sq(k_gamma(n - 1.0) * abs / n + sqrt(kept2 / n) + (store + K_U) * fabs(m));
+        er2 += g * g *
+               (k_serial_rms2(n - 1.0, x2 / sq(n), m * m) + RU2 * m * m + k_store_rms2(act, m * m) + kept2 / sq(n));
         y2 += sq((double)y[i]);
         if (i < d->rot) rot2 += sq((double)y[i]);
     }
@@ -56,6 +66,11 @@ void idx_pool_band(const k_call *c, k_band *add) {
         int64_t b = (c->pos0 + t) / ratio;
         pool_block(c, c->st[0]->f + b * ratio * id, c->out + t * id, (int32_t)b * ratio, add);
     }
+}
+
+void idx_pool_bands(const k_call *c, k_band *add, k_band *state) {
+    idx_pool_band(c, add);
+    k_kept_band(c->in[0], c->st[0]->f + c->pos0 * c->d->id, (int64_t)c->T * c->d->id, state);
 }
 
 /* One score. relu never enlarges an error; a head that it cuts adds nothing to what is expected. */

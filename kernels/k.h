@@ -88,6 +88,8 @@ typedef struct {
 
 enum { K_ACT_F32, K_ACT_BF16 };
 enum { K_GDN_SEQ, K_GDN_CHUNK64 };
+/* Of the levers that follow another unless they are given: act|f32|bf16, rule|f32|bf16 (k_follow in round.h). */
+enum { K_FOLLOW, K_FOLLOW_F32, K_FOLLOW_BF16 };
 enum { K_ROUTER_ACT, K_ROUTER_F32, K_ROUTER_BF16 };
 enum { K_SOFTMAX_F32, K_SOFTMAX_BF16 };
 enum { K_RENORM_FILE, K_RENORM_ON, K_RENORM_OFF };
@@ -96,6 +98,8 @@ enum { K_SGATE_ON, K_SGATE_OFF };
 enum { K_COMBINE_SLOTS, K_COMBINE_EXPERTS };
 enum { K_FREQ_F32, K_FREQ_BF16 };
 enum { K_TIE_LOWEST, K_TIE_HIGHEST, K_TIE_TORCH, K_TIE_STL };
+enum { K_KV_ACT, K_KV_F32, K_KV_BF16, K_KV_F16 };
+enum { K_SWEEP_TWO_PASS, K_SWEEP_ONLINE };
 
 /* A persistent buffer of the run, row-major [cap, cols]. */
 typedef struct {

@@ -1,6 +1,6 @@
 /* round.h: storage roundings, bit by bit. EXACT; one text for gcc and nvcc.
  *
- * computes  bf16 and f16 from f32 and back; k_rd = the store of an activation under lever act
+ * computes  bf16 and f16 from f32 and back; k_rd = the store of an activation under lever act, k_kv_round of a cache
  * rounds    once, to nearest, ties to even
  * special   NaN stays NaN (bf16: payload truncated, quiet bit set, as the format's rule; f16: quiet), infinities stay,
  *           overflow goes to infinity, subnormals are kept, -0 is kept
@@ -62,9 +62,38 @@ K_HD uint16_t k_f16_from_f32(float x) {
     return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13));
 }
 
+/* K_ACT_* of a store whose lever says `own` and otherwise follows one that says `lead`. */
+K_HD int32_t k_follow(int32_t own, int32_t lead) {
+    return own == K_FOLLOW ? lead : own == K_FOLLOW_BF16 ? K_ACT_BF16 : K_ACT_F32;
+}
+
+K_HD float k_round_f16(float x) {
+    return k_f32_from_f16(k_f16_from_f32(x));
+}
+
 /* The spec's rd(): how an activation is stored. */
 K_HD float k_rd(float x, int32_t act) {
     return act == K_ACT_BF16 ? k_round_bf16(x) : x;
+}
+
+/* The type of the caches, as a value of lever kv that is not K_KV_ACT. */
+K_HD int32_t k_kv_type(const k_levers *lv) {
+    if (lv->kv != K_KV_ACT) return lv->kv;
+    return lv->act == K_ACT_BF16 ? K_KV_BF16 : K_KV_F32;
+}
+
+/* A value as a cache of this type (not K_KV_ACT) holds it. */
+K_HD float k_kv_round(float x, int32_t type) {
+    return type == K_KV_F16 ? k_round_f16(x) : type == K_KV_BF16 ? k_round_bf16(x) : x;
+}
+
+/* n values into a cache. */
+static inline void k_kv_store(float *to, const float *x, int64_t n, const k_levers *lv) {
+    const int32_t type = k_kv_type(lv);
+    if (type == K_KV_F32)
+        memcpy(to, x, (size_t)n * sizeof *to);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = k_kv_round(x[i], type);
 }
 
 #endif

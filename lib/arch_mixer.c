@@ -56,11 +56,11 @@ int32_t q4x_emit_attend(q4x_emit *e, const q4x_attn *w, const q4x_qkv *in, int32
         s = NODE("attn.score", attn_score, d->H, IN(in->rope_q, in->rope_k, sel), ST(in->state_k),
                  .cols_kind = Q4X_COLS_TC);
         p = NODE("attn.prob", attn_prob, d->H, IN(s, sel), .cols_kind = Q4X_COLS_TC);
-        o = NODE("attn.ctx", attn_ctx, qw, IN(p, in->v, sel), ST(in->state_v));
+        o = NODE("attn.ctx", attn_ctx, qw, IN(p, in->v, s, sel), ST(in->state_v));
     } else {
         s = NODE("attn.score", attn_score, d->H, IN(in->rope_q, in->rope_k), ST(in->state_k), .cols_kind = Q4X_COLS_TC);
         p = NODE("attn.prob", attn_prob, d->H, IN(s), .cols_kind = Q4X_COLS_TC);
-        o = NODE("attn.ctx", attn_ctx, qw, IN(p, in->v), ST(in->state_v));
+        o = NODE("attn.ctx", attn_ctx, qw, IN(p, in->v, s), ST(in->state_v));
     }
     int32_t gated = NODE("attn.gated", attn_gate, qw, IN(o, in->qg), .G = d->hd);
     return NODE("blk", matmul, d->D, IN(gated), W1(&w->o), PUBLIC);

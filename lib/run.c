@@ -384,7 +384,7 @@ static void choose(q4x_run *r) {
     const float *row = r->logits + (int64_t)(r->n_logits - 1) * V;
     const k_levers *lv = &r->lv[r->plan->logits];
     float *rounded = r->scratch, *work = r->scratch + V;
-    for (int32_t i = 0; i < V; i++) rounded[i] = k_rd(row[i], lv->act);
+    for (int32_t i = 0; i < V; i++) rounded[i] = k_rd(row[i], k_follow(lv->logits, lv->act));
     int32_t k = V < 2 ? 1 : 2, best[2] = {-1, -1};
     k_topk(rounded, V, k, lv->tie, best, work);
     for (int32_t i = 0; i < 2; i++) {

@@ -2,8 +2,9 @@
  *
  * Of an item that is in scope at a node and asks for something else than the rest of the arm does, the op is run again
  * on the same inputs without it; another output, or another state behind it, is the witness. One is enough, so an item
- * that is alive costs a few ops of one forward. Ops that change a state cannot be run again, but for the delta rule,
- * whose state before the tile the run can show. A plant is known to the run itself. */
+ * that is alive costs a few ops of one forward. Ops that change a state can be run again where it grows by rows, which
+ * are put back after, and where the run shows it as it was before the tile (the delta rule); others cannot. A plant is
+ * known to the run itself. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,8 @@ static int decides(const q4x_tapset *t, int k, int32_t node, const k_levers *wit
     const q4x_plan *p = q4x_run_plan(t->run);
     const q4x_lever *l = &q4x_levers[a->item[k].lever];
     if (t->lever[k].moved || l->field == (size_t)-1) return 0;
-    if (!q4x_lever_scope(l, k_ops[p->node[node].op].name)) return 0;
+    if (!q4x_lever_scope(l, k_ops[p->node[node].op].name) && !q4x_lever_scope(l, q4x_plan_lever_word(p, node)))
+        return 0;
     q4x_arm_resolve_without(a, k, p->node[node].name, q4x_run_nforward(t->run), lv);
     return memcmp((const char *)with + l->field, (const char *)lv + l->field, sizeof(int32_t)) != 0;
 }
@@ -30,9 +32,8 @@ static int moved(q4x_tapset *t, int k, int32_t node, int32_t forward) {
     return 0;
 }
 
-/* Room for n floats and, when st is given, a copy of it. */
-static int room(q4x_tapset *t, size_t n, const k_state *st, q4x_err *err) {
-    const size_t cells = st ? (size_t)(st->cap * st->cols) : 0;
+/* Room for n floats, and for this many cells of a state. */
+static int room(q4x_tapset *t, size_t n, size_t cells, q4x_err *err) {
     if (n > t->again_cap) {
         free(t->again);
         t->again = aligned_alloc(64, (n * sizeof(float) + 63) / 64 * 64);
@@ -45,34 +46,66 @@ static int room(q4x_tapset *t, size_t n, const k_state *st, q4x_err *err) {
     }
     if ((n && !t->again) || (cells && !t->again_state.f))
         return q4x_fail(err, Q4X_E_NOMEM, "taps: no memory to run an op again");
-    if (cells) memcpy(t->again_state.f, st->f, cells * sizeof(float));
     return 0;
+}
+
+/* Run the op again on its own state, into which it wrote cells [from, to): they are kept, compared and put back. 1: the
+ * output or one of them is another. */
+static int run_appending(q4x_tapset *t, const q4x_node_event *ev, k_call *c, int64_t from, int64_t to) {
+    k_state *st = c->st[0];
+    const size_t count = (size_t)ev->nrows * (size_t)ev->cols * sizeof(float),
+                 kept = (size_t)(to - from) * sizeof(float);
+    memcpy(t->again_state.f, st->f + from, kept);
+    k_ops[q4x_run_plan(t->run)->node[ev->node].op].cpu(c);
+    int differs = memcmp(t->again, ev->data, count) != 0 || memcmp(t->again_state.f, st->f + from, kept) != 0;
+    memcpy(st->f + from, t->again_state.f, kept);
+    return differs;
+}
+
+/* The same on a copy of the state as it was before the tile. */
+static int run_on_copy(q4x_tapset *t, const q4x_node_event *ev, k_call *c, const k_state *before) {
+    const size_t count = (size_t)ev->nrows * (size_t)ev->cols * sizeof(float);
+    k_state st = {.f = t->again_state.f, .cols = before->cols, .cap = before->cap, .rows = before->rows};
+    memcpy(st.f, before->f, (size_t)(st.cap * st.cols) * sizeof(float));
+    c->st[0] = &st;
+    c->st[1] = NULL;
+    k_ops[q4x_run_plan(t->run)->node[ev->node].op].cpu(c);
+    /* a store may hide it from the output; the state keeps all of it */
+    return memcmp(t->again, ev->data, count) != 0 ||
+           memcmp(st.f, ev->call->st[0]->f, (size_t)(st.rows * st.cols) * sizeof(float)) != 0;
 }
 
 /* Run the op of this event again with other levers. *ret 1: its output is another; -1: it cannot be run again. */
 static int run_again(q4x_tapset *t, const q4x_node_event *ev, const k_levers *lv, int *ret, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
     const q4x_node *n = &p->node[ev->node];
-    const k_state *before = n->nst ? ev->call->st[1] : NULL; /* the run shows it for gdn_core alone */
-    const int shown = n->op == K_OP_gdn_core && before;
+    const k_state *st = n->nst ? ev->call->st[0] : NULL, *before = NULL;
+    const q4x_rows_kind kind = n->nst == 1 ? p->state[n->st[0]].rows_kind : Q4X_ROWS_FIXED;
     const size_t count = (size_t)ev->nrows * (size_t)ev->cols;
+    int64_t from = 0, to = 0;
+    if (kind != Q4X_ROWS_FIXED) {
+        from = ev->call->pos0 / (kind == Q4X_ROWS_BLOCK ? p->d.ratio : 1) * st->cols;
+        to = st->rows * st->cols;
+    } else if (n->nst && n->op == K_OP_gdn_core) {
+        before = ev->call->st[1]; /* the run shows it for gdn_core alone */
+    }
     *ret = -1;
-    if ((n->nst && !shown) || q4x_arm_plant(q4x_run_arm(t->run), n->name, q4x_run_nforward(t->run))) return 0;
-    int rc = room(t, count, before, err);
+    if ((n->nst && kind == Q4X_ROWS_FIXED && !before) ||
+        q4x_arm_plant(q4x_run_arm(t->run), n->name, q4x_run_nforward(t->run)))
+        return 0;
+    int rc = room(t, count, before ? (size_t)(before->cap * before->cols) : (size_t)(to - from), err);
     if (rc) return rc;
     k_call c = *ev->call;
-    k_state st;
-    if (before) {
-        st = (k_state){.f = t->again_state.f, .cols = before->cols, .cap = before->cap, .rows = before->rows};
-        c.st[0] = &st;
-        c.st[1] = NULL;
-    }
     c.lv = lv;
     c.out = t->again;
-    k_ops[n->op].cpu(&c);
-    *ret = memcmp(t->again, ev->data, count * sizeof(float)) != 0;
-    if (before && !*ret) /* a store may hide it from the output; the state keeps all of it */
-        *ret = memcmp(st.f, ev->call->st[0]->f, (size_t)(st.rows * st.cols) * sizeof(float)) != 0;
+    if (kind != Q4X_ROWS_FIXED) {
+        *ret = run_appending(t, ev, &c, from, to);
+    } else if (before) {
+        *ret = run_on_copy(t, ev, &c, before);
+    } else {
+        k_ops[n->op].cpu(&c);
+        *ret = memcmp(t->again, ev->data, count * sizeof(float)) != 0;
+    }
     return 0;
 }
 
@@ -92,13 +125,13 @@ int q4x_tap_witness(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
 
 /* The best of the last logit row under these levers; -1: no memory. */
 static int32_t best_of(const q4x_tapset *t, const k_levers *lv) {
-    const int32_t V = q4x_run_plan(t->run)->d.V;
+    const int32_t V = q4x_run_plan(t->run)->d.V, act = k_follow(lv->logits, lv->act);
     int32_t rows, best[2] = {-1, -1};
     const float *row = q4x_run_logits(t->run, &rows);
     float *rounded = malloc(3 * (size_t)V * sizeof *rounded);
     if (!rounded) return -1;
     row += (int64_t)(rows - 1) * V;
-    for (int32_t i = 0; i < V; i++) rounded[i] = k_rd(row[i], lv->act);
+    for (int32_t i = 0; i < V; i++) rounded[i] = k_rd(row[i], act);
     k_topk(rounded, V, V < 2 ? 1 : 2, lv->tie, best, rounded + V);
     free(rounded);
     return best[0];

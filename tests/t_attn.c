@@ -47,6 +47,35 @@ static task task_new(uint64_t seed, int H, int G, int hd, int T, int pos0, int n
     return a;
 }
 
+/* The levers that attention reads, in all sorts of arms. */
+static const k_levers ARMS[] = {
+    {.act = K_ACT_F32},
+    {.act = K_ACT_BF16},
+    {.act = K_ACT_BF16, .inner = K_FOLLOW_F32},
+    {.inner = K_FOLLOW_BF16, .kv = K_KV_BF16},
+    {.kv = K_KV_F16},
+    {.act = K_ACT_BF16, .kv = K_KV_F32},
+    {.sweep = K_SWEEP_ONLINE},
+    {.sweep = K_SWEEP_ONLINE, .kv = K_KV_F16},
+    {.act = K_ACT_BF16, .sweep = K_SWEEP_ONLINE},
+    {.act = K_ACT_BF16, .sweep = K_SWEEP_ONLINE, .kv = K_KV_F16, .inner = K_FOLLOW_F32},
+};
+enum { NARMS = sizeof ARMS / sizeof *ARMS };
+
+/* The task under these levers: what reaches the ops has been rounded under act. */
+static void arm_of(task *a, const k_levers *lv) {
+    const int64_t kw = a->d.G * a->d.hd;
+    float *x[] = {a->q, a->v, a->k, a->oldv};
+    const int64_t n[] = {(int64_t)a->T * a->d.H * a->d.hd, a->T * kw, a->Tc * kw, a->Tc * kw};
+    a->lv = *lv;
+    for (int b = 0; b < 4; b++)
+        for (int64_t i = 0; i < n[b]; i++) x[b][i] = k_rd(x[b][i], lv->act);
+    for (int64_t i = 0; i < a->pos0 * kw; i++) { /* old rows lie in caches of the arm's type */
+        a->k[i] = k_kv_round(a->k[i], k_kv_type(lv));
+        a->oldv[i] = k_kv_round(a->oldv[i], k_kv_type(lv));
+    }
+}
+
 static void task_free(task *a) {
     free(a->sel), free(a->q), free(a->v), free(a->k), free(a->oldv);
 }
@@ -79,19 +108,28 @@ static void slot_sel(k_call *c, const task *a, int slot) {
     c->in_cols[slot] = a->width;
 }
 
+/* n values as the caches keep them. */
+static float *kept(const task *a, const float *x, int64_t n) {
+    float *y = h_copy(x, n);
+    for (int64_t i = 0; i < n; i++) y[i] = k_kv_round(y[i], k_kv_type(&a->lv));
+    return y;
+}
+
 /* The keys of the tile arrive in in[1]; the cache has those before it, and nothing behind. */
 static void run_score(const task *a, int nth, float *out, k_band *b) {
     const int64_t kw = a->d.G * a->d.hd, before = a->pos0 * kw, with = (a->pos0 + a->T) * kw;
     k_call c = call_of(a, nth);
     k_state st = h_state(a->Tc, kw, NAN);
-    memcpy(st.f, a->k, (size_t)before * sizeof *st.f);
+    float *want = kept(a, a->k, with);
+    memcpy(st.f, want, (size_t)before * sizeof *st.f);
     c.in[0] = a->q, c.in_cols[0] = a->d.H * a->d.hd;
     c.in[1] = a->k + before, c.in_cols[1] = kw;
     slot_sel(&c, a, 2);
     c.st[0] = &st, c.cols = (int64_t)a->d.H * a->Tc, c.out = out;
     attn_score_cpu(&c);
     assert_int_equal(st.rows, a->pos0 + a->T);
-    assert_bits_equal("keys appended", st.f, a->k, (size_t)with);
+    assert_bits_equal("keys appended", st.f, want, (size_t)with);
+    free(want);
     for (int64_t i = with; i < a->Tc * kw; i++) assert_true(st.f[i] != st.f[i]);
     if (b) attn_score_band(&c, b);
     h_state_free(&st), h_scratch_free(&c);
@@ -108,7 +146,8 @@ static void run_prob(const task *a, const float *score, int nth, float *out, k_b
 }
 
 /* cache: the values after the call, [Tc, G hd] */
-static void run_ctx(const task *a, const float *prob, int nth, float *out, float *cache, k_band *b) {
+static void run_ctx(const task *a, const float *prob, const float *score, int nth, float *out, float *cache,
+                    k_band *b) {
     const int64_t kw = a->d.G * a->d.hd;
     k_call c = call_of(a, nth);
     k_state st = {.cols = kw, .cap = a->Tc, .rows = a->pos0};
@@ -116,11 +155,14 @@ static void run_ctx(const task *a, const float *prob, int nth, float *out, float
     memcpy(cache, a->oldv, (size_t)(a->Tc * kw) * sizeof *cache);
     c.in[0] = prob, c.in_cols[0] = (int64_t)a->d.H * a->Tc;
     c.in[1] = a->v, c.in_cols[1] = kw;
-    slot_sel(&c, a, 2);
+    c.in[2] = score, c.in_cols[2] = c.in_cols[0];
+    slot_sel(&c, a, 3);
     c.st[0] = &st, c.cols = a->d.H * a->d.hd, c.out = out;
     attn_ctx_cpu(&c);
     assert_int_equal(st.rows, a->pos0 + a->T);
-    assert_bits_equal("values appended", cache + a->pos0 * kw, a->v, (size_t)(a->T * kw));
+    float *want = kept(a, a->v, a->T * kw);
+    assert_bits_equal("values appended", cache + a->pos0 * kw, want, (size_t)(a->T * kw));
+    free(want);
     assert_bits_equal("values before", cache, a->oldv, (size_t)(a->pos0 * kw));
     if (b) attn_ctx_band(&c, b);
     h_scratch_free(&c);
@@ -157,17 +199,33 @@ static void ref_prob(const task *a, int fault, const float *score, double *out) 
         }
 }
 
-static void ref_ctx(const task *a, int fault, const float *prob, const float *cache, double *out) {
+/* v: all values as they were before the caches rounded them, [Tc, G hd]. Online the scores are what counts. */
+static void ref_ctx(const task *a, int fault, const float *prob, const float *score, const float *v, double *out) {
+    double *p = malloc((size_t)nrow(a) * sizeof *p);
+    assert_non_null(p);
+    if (a->lv.sweep == K_SWEEP_ONLINE)
+        ref_prob(a, fault, score, p);
+    else
+        for (int64_t i = 0; i < nrow(a); i++) p[i] = (double)prob[i];
     for (int t = 0; t < a->T; t++)
         for (int h = 0; h < a->d.H; h++)
             for (int i = 0; i < a->d.hd; i++) {
                 double s = 0;
                 for (int j = 0; j < a->Tc; j++)
                     if (seen(a, t, j, fault))
-                        s += (double)prob[((int64_t)t * a->d.H + h) * a->Tc + j] *
-                             (double)cache[((int64_t)j * a->d.G + kv(a, h, fault)) * a->d.hd + i];
+                        s += p[((int64_t)t * a->d.H + h) * a->Tc + j] *
+                             (double)v[((int64_t)j * a->d.G + kv(a, h, fault)) * a->d.hd + i];
                 out[((int64_t)t * a->d.H + h) * a->d.hd + i] = s;
             }
+    free(p);
+}
+
+/* The values before pos0 and those of the call. */
+static float *all_values(const task *a) {
+    const int64_t kw = a->d.G * a->d.hd;
+    float *v = h_copy(a->oldv, a->Tc * kw);
+    memcpy(v + a->pos0 * kw, a->v, (size_t)(a->T * kw) * sizeof *v);
+    return v;
 }
 
 /* ---- tests ---- */
@@ -193,12 +251,14 @@ static void one_task(task *a, shares s[3]) {
           *cache = h_nans(a->Tc * a->d.G * a->d.hd);
     double *rs = malloc((size_t)nrow(a) * 8), *rp = malloc((size_t)nrow(a) * 8), *rc = malloc((size_t)nctx(a) * 8);
     k_band b[3] = {{0, 0}, {0, 0}, {0, 0}};
+    float *v = all_values(a);
     assert_true(rs && rp && rc);
     run_score(a, 1, sc, &b[0]);
     run_prob(a, sc, 1, pr, &b[1]);
-    run_ctx(a, pr, 1, cx, cache, &b[2]);
-    for (int f = 0; f < (a->lv.act ? 1 : FAULTS); f++) {
-        ref_score(a, f, rs), ref_prob(a, f, sc, rp), ref_ctx(a, f, pr, cache, rc);
+    run_ctx(a, pr, sc, 1, cx, cache, &b[2]);
+    const int exact = !a->lv.act && k_kv_type(&a->lv) == K_KV_F32; /* faults are smaller than wide bands */
+    for (int f = 0; f < (exact ? FAULTS : 1); f++) {
+        ref_score(a, f, rs), ref_prob(a, f, sc, rp), ref_ctx(a, f, pr, sc, v, rc);
         int ok[3] = {inside(sc, rs, nrow(a), &b[0]), inside(pr, rp, nrow(a), &b[1]), inside(cx, rc, nctx(a), &b[2])};
         if (f == SOUND) {
             if (!(ok[0] && ok[1] && ok[2]))
@@ -218,7 +278,7 @@ static void one_task(task *a, shares s[3]) {
     for (int64_t i = 0; i < nrow(a); i++)
         if (!seen(a, (int)(i / a->Tc / a->d.H), (int)(i % a->Tc), SOUND))
             assert_true(k_f32_bits(sc[i]) == 0 && k_f32_bits(pr[i]) == 0);
-    free(sc), free(pr), free(cx), free(cache), free(rs), free(rp), free(rc);
+    free(sc), free(pr), free(cx), free(cache), free(rs), free(rp), free(rc), free(v);
 }
 
 static const int lengths[] = {1, 3, 4, 5, 63, 64, 65, 70, 128, 130};
@@ -226,21 +286,19 @@ static const int lengths[] = {1, 3, 4, 5, 63, 64, 65, 70, 128, 130};
 static void test_f64(void **state) {
     (void)state;
     static const char *name[] = {"score", "prob", "ctx"};
-    for (int act = 0; act < 2; act++) {
+    for (int arm = 0; arm < NARMS; arm++) {
         shares s[3] = {{1e9, 0, 0}, {1e9, 0, 0}, {1e9, 0, 0}};
         for (int i = 0; i < 40; i++) {
             const int nsel = i % 4 == 0 ? 0 : i % 4 == 1 ? 64 : 5;
             task a =
                 task_new((uint64_t)i, i % 3 ? 6 : 4, 2, i % 2 ? 24 : 40, lengths[i / 4], i % 4 < 3 ? 0 : 37, nsel, 0);
-            a.lv.act = act;
-            if (act)
-                for (int64_t e = 0; e < nctx(&a); e++) a.q[e] = k_round_bf16(a.q[e]);
+            arm_of(&a, &ARMS[arm]);
             one_task(&a, s);
             task_free(&a);
         }
         for (int o = 0; o < 3; o++) {
-            print_message("%s %s: distance %.2f to %.2f of rms, up to %.3f of hard\n", act ? "bf16" : "f32", name[o],
-                          s[o].low, s[o].high, s[o].hard);
+            print_message("arm %d, %s: distance %.2f to %.2f of rms, up to %.3f of hard\n", arm, name[o], s[o].low,
+                          s[o].high, s[o].hard);
             assert_true(s[o].low >= 0.5 && s[o].high <= 2);
         }
     }
@@ -261,8 +319,8 @@ static void test_whole(void **state) {
         ref_score(&a, SOUND, ref);
         for (int64_t e = 0; e < n; e++)
             if (!((double)sc[e] == ref[e])) fail_msg("score [%d]", (int)e);
-        run_ctx(&a, w, 1, cx, cache, NULL);
-        ref_ctx(&a, SOUND, w, cache, rc);
+        run_ctx(&a, w, NULL, 1, cx, cache, NULL);
+        ref_ctx(&a, SOUND, w, NULL, cache, rc);
         for (int64_t e = 0; e < nctx(&a); e++)
             if (!((double)cx[e] == rc[e])) fail_msg("ctx [%d]", (int)e);
         run_prob(&a, flat, 1, pr, NULL);
@@ -277,44 +335,93 @@ static void test_whole(void **state) {
     }
 }
 
+static float in(const task *a, float x) {
+    return k_rd(x, k_follow(a->lv.inner, a->lv.act));
+}
+
+static float kvt(const task *a, float x) {
+    return k_kv_round(x, k_kv_type(&a->lv));
+}
+
+/* A row of scores and their largest, as attn.h writes them. */
+static float plain_scores(const task *a, int64_t row, const float *keys, float *y) {
+    const int64_t hd = a->d.hd, t = row / a->d.H, g = row % a->d.H / (a->d.H / a->d.G);
+    float *q = h_copy(a->q + row * hd, hd), max = -INFINITY;
+    for (int64_t i = 0; i < hd && a->lv.sweep; i++) q[i] = kvt(a, q[i]);
+    for (int j = 0; j < a->Tc; j++) {
+        y[j] = 0;
+        if (!seen(a, (int)t, j, SOUND)) continue;
+        float s = k_lanes32_dot(q, keys + (j * a->d.G + g) * hd, hd);
+        y[j] = in(a, in(a, s) * (float)(1 / sqrt((double)hd)));
+        max = fmaxf(max, y[j]);
+    }
+    free(q);
+    return max;
+}
+
+/* The running softmax over a row of scores: its sum; into o (NULL: not wanted) the context before the division. */
+static float plain_sweep(const task *a, int64_t row, const float *s, const float *v, float *o) {
+    const int64_t hd = a->d.hd, g = row % a->d.H / (a->d.H / a->d.G);
+    const int half = k_kv_type(&a->lv) == K_KV_F16;
+    float M = -INFINITY, S = 0;
+    for (int64_t i = 0; o && i < hd; i++) o[i] = 0;
+    for (int j = 0; j < a->Tc; j++) {
+        if (!seen(a, (int)(row / a->d.H), j, SOUND)) continue;
+        float r = 1, e = 1;
+        if (s[j] > M)
+            r = k_exp(M - s[j]), M = s[j];
+        else
+            e = k_exp(s[j] - M);
+        for (int64_t i = 0; o && i < hd; i++) {
+            float x = half ? k_round_f16(o[i] * r) : o[i] * r;
+            x = fmaf(v[(j * a->d.G + g) * hd + i], e, x);
+            o[i] = half ? k_round_f16(x) : x;
+        }
+        S = S * r + e;
+    }
+    return S;
+}
+
+static void plain_probs(const task *a, int64_t row, const float *s, float max, float *y) {
+    float acc[32] = {0};
+    for (int j = 0; j < a->Tc; j++)
+        if (seen(a, (int)(row / a->d.H), j, SOUND)) acc[j % 32] = acc[j % 32] + k_exp(s[j] - max);
+    const float sum = a->lv.sweep ? plain_sweep(a, row, s, NULL, NULL) : k_lanes32_fold(acc);
+    for (int j = 0; j < a->Tc; j++) y[j] = seen(a, (int)(row / a->d.H), j, SOUND) ? in(a, k_exp(s[j] - max) / sum) : 0;
+}
+
+static void plain_ctx(const task *a, int64_t row, const float *p, const float *s, const float *v, float *y) {
+    const int64_t hd = a->d.hd, g = row % a->d.H / (a->d.H / a->d.G);
+    const float one = a->lv.sweep ? 1.0f / plain_sweep(a, row, s, v, y) : 1.0f;
+    for (int64_t i = 0; i < hd; i++) {
+        float o = 0;
+        for (int j = 0; j < a->Tc; j++)
+            if (seen(a, (int)(row / a->d.H), j, SOUND)) o = fmaf(p[j], v[(j * a->d.G + g) * hd + i], o);
+        y[i] = k_rd(a->lv.sweep ? y[i] * one : o, a->lv.act);
+    }
+}
+
 /* The orders as the contract has them, in plain loops. */
 static void test_orders(void **state) {
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 4 * NARMS; i++) {
         task a = task_new(200 + (uint64_t)i, 4, 2, i % 2 ? 100 : 64, 66, 31, i % 3 * 6, 0);
-        a.lv.act = i / 4;
+        arm_of(&a, &ARMS[i / 4]);
         const int64_t hd = a.d.hd;
         float *sc = h_nans(nrow(&a)), *pr = h_nans(nrow(&a)), *cx = h_nans(nctx(&a)), *cache = h_nans(a.Tc * 2 * hd);
+        float *keys = kept(&a, a.k, a.Tc * 2 * hd), s[128], p[128], o[100];
         run_score(&a, 1, sc, NULL);
         run_prob(&a, sc, 1, pr, NULL);
-        run_ctx(&a, pr, 1, cx, cache, NULL);
+        run_ctx(&a, pr, sc, 1, cx, cache, NULL);
         for (int64_t row = 0; row < 66 * 4; row++) {
-            const int t = (int)row / 4, h = (int)row % 4;
-            float max = -INFINITY, acc[32] = {0}, want;
-            for (int j = 0; j < a.Tc; j++) {
-                if (!seen(&a, t, j, SOUND)) continue;
-                float s = k_lanes32_dot(a.q + row * hd, a.k + (j * 2 + h / 2) * hd, hd);
-                want = k_rd(k_rd(s, a.lv.act) * (float)(1 / sqrt((double)hd)), a.lv.act);
-                assert_bits_equal("score", sc + row * a.Tc + j, &want, 1);
-                max = fmaxf(max, want);
-            }
-            for (int j = 0; j < a.Tc; j++)
-                if (seen(&a, t, j, SOUND)) acc[j % 32] = acc[j % 32] + k_exp(sc[row * a.Tc + j] - max);
-            const float sum = k_lanes32_fold(acc);
-            for (int j = 0; j < a.Tc; j++) {
-                if (!seen(&a, t, j, SOUND)) continue;
-                want = k_rd(k_exp(sc[row * a.Tc + j] - max) / sum, a.lv.act);
-                assert_bits_equal("prob", pr + row * a.Tc + j, &want, 1);
-            }
-            for (int e = 0; e < hd; e++) {
-                float s = 0;
-                for (int j = 0; j < a.Tc; j++)
-                    if (seen(&a, t, j, SOUND)) s = fmaf(pr[row * a.Tc + j], cache[(j * 2 + h / 2) * hd + e], s);
-                want = k_rd(s, a.lv.act);
-                assert_bits_equal("ctx", cx + row * hd + e, &want, 1);
-            }
+            const float max = plain_scores(&a, row, keys, s);
+            plain_probs(&a, row, s, max, p);
+            plain_ctx(&a, row, p, s, cache, o);
+            assert_bits_equal("score", sc + row * a.Tc, s, (size_t)a.Tc);
+            assert_bits_equal("prob", pr + row * a.Tc, p, (size_t)a.Tc);
+            assert_bits_equal("ctx", cx + row * hd, o, (size_t)hd);
         }
-        free(sc), free(pr), free(cx), free(cache), task_free(&a);
+        free(sc), free(pr), free(cx), free(cache), free(keys), task_free(&a);
     }
 }
 
@@ -329,16 +436,16 @@ static void chain_part(const task *a, int t0, int n, int tile, int nth, float *c
     float *sc = h_nans(nrow(&b)), *pr = h_nans(nrow(&b)), *after = h_nans(b.Tc * kw);
     run_score(&b, nth, sc, NULL);
     run_prob(&b, sc, nth, pr, NULL);
-    run_ctx(&b, pr, nth, cx + t0 * a->d.H * a->d.hd, after, NULL);
+    run_ctx(&b, pr, sc, nth, cx + t0 * a->d.H * a->d.hd, after, NULL);
     memcpy(cache, after, (size_t)((b.pos0 + n) * kw) * sizeof *cache);
     free(sc), free(pr), free(after);
 }
 
 static void test_splits(void **state) {
     (void)state;
-    for (int i = 0; i < 6; i++) {
-        task a = task_new(300 + (uint64_t)i, 6, 2, 40, 70, i % 2 * 21, i / 2 * 5, 0);
-        a.lv.act = i % 2;
+    for (int i = 0; i < 3 * NARMS; i++) {
+        task a = task_new(300 + (uint64_t)i, 6, 2, 40, 70, i % 2 * 21, i % 3 * 5, 0);
+        arm_of(&a, &ARMS[i / 3]);
         const int64_t nc = a.Tc * 2 * 40;
         float *c1 = h_nans(nctx(&a)), *k1 = h_copy(a.oldv, nc), *c2 = h_nans(nctx(&a)), *k2 = h_copy(a.oldv, nc);
         chain_part(&a, 0, 70, 0, 1, c1, k1);

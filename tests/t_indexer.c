@@ -303,7 +303,7 @@ static void test_dense(void **state) {
             attn_score_cpu(&s);
             p.in[0] = sc, p.in_i[1] = sel, p.in_cols[1] = r.selw, p.cols = T[i], p.out = pr;
             attn_prob_cpu(&p);
-            x.in[0] = pr, x.in[1] = v + t0 * 8, x.in_i[2] = sel, x.in_cols[2] = r.selw, x.st[0] = &vc, x.cols = 8,
+            x.in[0] = pr, x.in[1] = v + t0 * 8, x.in_i[3] = sel, x.in_cols[3] = r.selw, x.st[0] = &vc, x.cols = 8,
             x.out = o[dense];
             attn_ctx_cpu(&x);
             free(sc), free(pr), h_state_free(&kc), h_state_free(&vc), h_scratch_free(&c);

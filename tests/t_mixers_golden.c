@@ -323,7 +323,7 @@ static void qsa_forward(qsa *x, const h_golden *f, int fwd, int layer, int *pos,
     attn_score_cpu(&c);
     c = base, c.in[0] = sc, c.in_i[1] = see, c.in_cols[1] = w, c.cols = d->H * Tc, c.out = pr;
     attn_prob_cpu(&c);
-    c = base, c.in[0] = pr, c.in[1] = v, c.in_i[2] = see, c.in_cols[2] = w, c.st[0] = &x->v, c.cols = qw, c.out = o;
+    c = base, c.in[0] = pr, c.in[1] = v, c.in_i[3] = see, c.in_cols[3] = w, c.st[0] = &x->v, c.cols = qw, c.out = o;
     attn_ctx_cpu(&c);
     c = base, c.in[0] = o, c.in[1] = qg, c.in_cols[0] = qw, c.in_cols[1] = 2 * qw, c.G = d->hd, c.cols = qw, c.out = y;
     attn_gate_cpu(&c);

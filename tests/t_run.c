@@ -40,12 +40,13 @@ typedef struct {
     record rec;
     q4x_run *run;
     float *logits; /* of the last row */
+    float best[2]; /* its two largest after the last rounding */
 } result;
 
 /* Run n ids cut into calls of the sizes in cuts (0-terminated; the rest in one call). */
 static result go(const q4x_net *net, const char *spec, int threads, int tile, const int32_t *ids, int n,
                  const int *cuts, int hook) {
-    result r = {{q4x_net_plan(net), n, 0, NULL, 1}, NULL, NULL};
+    result r = {{q4x_net_plan(net), n, 0, NULL, 1}, NULL, NULL, {0, 0}};
     q4x_arm arm;
     q4x_err err = {0};
     if (q4x_arm_parse(spec, &arm, &err)) fail_msg("%s", err.msg);
@@ -65,6 +66,8 @@ static result go(const q4x_net *net, const char *spec, int threads, int tile, co
     const float *last = q4x_run_logits(r.run, &rows);
     r.logits = malloc((size_t)r.rec.p->d.V * 4);
     memcpy(r.logits, last + (int64_t)(rows - 1) * r.rec.p->d.V, (size_t)r.rec.p->d.V * 4);
+    int32_t top[2];
+    q4x_run_choose(r.run, top, r.best);
     return r;
 }
 
@@ -88,7 +91,7 @@ static const char *first_difference(const result *a, const result *b, int public
         const k_state *x = q4x_run_state(a->run, i), *y = q4x_run_state(b->run, i);
         if (x->rows != y->rows || memcmp(x->f, y->f, (size_t)(x->rows * x->cols) * 4)) return p->state[i].name;
     }
-    if (memcmp(a->logits, b->logits, (size_t)p->d.V * 4)) return "logits";
+    if (memcmp(a->logits, b->logits, (size_t)p->d.V * 4) || memcmp(a->best, b->best, sizeof a->best)) return "logits";
     return NULL;
 }
 
@@ -215,6 +218,15 @@ static const struct {
     {MICRO_B, "cpu", "cpu:plant=ulp@L06.mhc.mix"},
     {MICRO_B, "cpu", "cpu:plant=nan@L01.ple.gate"},
     {MICRO_B, "cpu", "cpu:plant=inf@L07.attn.prob"},
+    {MICRO_B, "cpu", "cpu:logits=bf16"},
+    {MICRO_B, "cpu:act=bf16", "cpu:act=bf16,logits=f32"},
+    {MICRO_B, "cpu", "cpu:attn.round=bf16"},
+    {MICRO_B, "cpu:act=bf16", "cpu:act=bf16,attn.round=f32@L07.*"},
+    {MICRO_B, "cpu", "cpu:kv=f16"},
+    {MICRO_B, "cpu", "cpu:kv=bf16@attn.ctx"},
+    {MICRO_B, "cpu:act=bf16@attn.score", "cpu:act=bf16@attn.score,kv=f32"},
+    {MICRO_B, "cpu", "cpu:attn.softmax=online"},
+    {DENSE_A, "cpu", "cpu:attn.softmax=online,kv=f16@L03.*"},
     {DENSE_A, "cpu", "cpu:act=bf16"},
     {DENSE_A, "cpu", "cpu:gdn=chunk64"},
     {DENSE_A, "cpu", "cpu:rope.freq=bf16"},

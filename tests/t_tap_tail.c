@@ -83,6 +83,13 @@ static void levers(void **state) {
         {"cpu:moe.combine=experts", "moved", "L00.moe.routed", 0},
         {"cpu:rope.freq=bf16", "moved", "L03.attn.rope.q", 0},
         {"cpu:topk.tie=highest", "inert", "", 0}, /* no tie in these runs */
+        {"cpu:moe.logits=bf16", "moved", "L00.moe.logits", 0},
+        {"cpu:logits=bf16", "inert", "", 0},
+        {"cpu:kv=f16", "moved", "L03.attn.idx.pool", 0}, /* ops whose state grows are run again on their own */
+        {"cpu:kv=f16@attn.ctx#2", "moved", "L03.attn.ctx", 2},
+        {"cpu:kv=f32", "inert", "", 0}, /* another word for the same */
+        {"cpu:attn.round=bf16@L07.attn.prob", "moved", "L07.attn.prob", 0},
+        {"cpu:attn.softmax=online", "moved", "L03.attn.prob", 0},
         {"cpu:plant=sign@L02.moe#1", "moved", "", 0},
         {"cpu:plant=swap@L00.moe.sgate#1", "inert", "", 0}, /* one row of one column: nothing to exchange */
     };
