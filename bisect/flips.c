@@ -156,6 +156,13 @@ static int compare_rows(const bis_pair *p, bis_flips *s, bis_flip_row *r, int32_
     return 0;
 }
 
+/* Nothing was selected in any row: no decision that could flip (what lever qsa.extra leaves where it is off). */
+static int is_empty(const q4x_selection *s) {
+    for (int64_t i = 0; i < (int64_t)s->rows * s->k; i++)
+        if (s->ids[i] >= 0) return 0;
+    return 1;
+}
+
 int bis_flips_find(const bis_pair *p, bis_flips *ret, q4x_err *err) {
     bis_flips s = {.layers = p->layers};
     int32_t *tmp = NULL;
@@ -165,6 +172,7 @@ int bis_flips_find(const bis_pair *p, bis_flips *ret, q4x_err *err) {
             if (!a || !bis_is_selection(p, n)) continue;
             int have = a->has_sel && b->has_sel && a->sel.rows == b->sel.rows && a->sel.ids && b->sel.ids;
             if (!have && q4x_hash_eq(&a->bits, &b->bits)) continue;
+            if (have && is_empty(&a->sel) && is_empty(&b->sel)) continue;
             bis_flip_row *r = row_of(&s, f, f < p->ncomparable, bis_kind(p->a->nodes[n].name));
             if (!r) goto nomem;
             if (!have) {

@@ -63,11 +63,6 @@ static void append(const k_call *c) {
     c->st[0]->rows = c->pos0 + c->T;
 }
 
-/* Does the query take the cache's type? */
-static int rounds_query(const k_levers *lv) {
-    return lv->sweep == K_SWEEP_ONLINE && k_kv_type(lv) != K_KV_F32;
-}
-
 /* Tokens j .. end for all heads of the part, two heads at a time. */
 static void score_tile(const k_call *c, const part *p, int64_t j, int64_t end, float scale) {
     const k_dims *d = c->d;
@@ -94,15 +89,16 @@ static void score_rounded(const k_call *c, const part *p, int64_t j, int64_t end
     const float *k = c->st[0]->f + p->h0 / (d->H / d->G) * hd;
     float *q = k_slice(c) + k_visible_work(d, c->Tc);
     for (int64_t h = p->h0; h < p->h1; h++) {
-        k_kv_store(q, c->in[0] + (p->t * d->H + h) * hd, hd, c->lv);
+        const float *from = c->in[0] + (p->t * d->H + h) * hd;
+        for (int64_t i = 0; i < hd; i++) q[i] = k_kv_round(from[i], k_sweep_type(c));
         float *y = c->out + (p->t * d->H + h) * c->Tc;
         for (int64_t i = j; i < end; i++) y[i] = k_attn_scaled(k_v8_dot(q, k + i * step, hd), scale, act);
     }
 }
 
 static void score_steps(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
-const float scale = k_attn_scale(c->d->hd);
-    const int rounded = rounds_query(c->lv);
+    const float scale = k_attn_scale(c->d->hd);
+    const int rounded = k_sweep_type(c) != K_KV_F32;
     token k = {-1, {0, NULL}};
     for (int64_t i = lo; i < hi; i++) {
         const part p = part_of(c, ctx, i);
@@ -211,7 +207,7 @@ static void ctx_tile(const k_call *c, const part *x, int64_t j, int64_t end) {
 static void ctx_online(const k_call *c, const k_runs *see, int64_t t, int64_t h) {
     const k_dims *d = c->d;
     const int64_t hd = d->hd, step = d->G * hd;
-    const int half = k_kv_type(c->lv) == K_KV_F16;
+    const int half = k_sweep_type(c) == K_KV_F16;
     const float *v = c->st[0]->f + h / (d->H / d->G) * hd, *s = c->in[2] + (t * d->H + h) * c->Tc;
     float *y = c->out + (t * d->H + h) * hd;
     sweep w = {-INFINITY, 0.0f};

@@ -9,16 +9,17 @@
  *
  * kvt below is the type of the caches: lever kv, or that of the activations; in() the lever attn.round, or act. Keys
  * and values are rounded to kvt as they enter their cache, and so are the ones of this call before anything reads them.
+ * run is the type that the online softmax runs in: kvt in calls of fewer than K_SWEEP_LONG rows, f32 in longer ones.
  *
  * attn_score  ORDERED
- *   computes  s_j = (q . k_j) * hd^-0.5 for visible j; online: q rounded to kvt
+ *   computes  s_j = (q . k_j) * hd^-0.5 for visible j; online: q rounded to run
  *   inputs    in[0] q [T, H * hd], roped; in[1] k [T, G * hd], roped; in_i[2] idx.sel [T, in_cols[2]] or NULL;
  *             in_i[3] idx.extra [T, in_cols[3]] or NULL
  *   outputs   st[0] k cache [cap, G * hd]: kvt(in[1]) becomes rows pos0 .. pos0+T; out [T, H * Tc]
  *   order     lanes32 over hd
  *   rounds    the dot's fmaf chain; in(); product with (float)(1 / sqrt(hd)); in()
  *   fma       in the dot
- *   bound     (hd/32 + 5) u sum|q k| scale + u |s|; with in() = bf16 2 * 2^-8 |s|; what kvt rounds off q and new keys
+ *   bound     (hd/32 + 5) u sum|q k| scale + u |s|; with in() = bf16 2 * 2^-8 |s|; what is rounded off q and new keys
  *
  * attn_prob  ORDERED
  *   computes  p_j = exp(s_j - max) / sum over visible j
@@ -36,23 +37,23 @@
  *             in_i[3] idx.sel or NULL; in_i[4] idx.extra or NULL
  *   outputs   st[0] v cache [cap, G * hd]: kvt(in[1]) becomes rows pos0 .. pos0+T; out [T, H * hd]
  *   order     serial in ascending visible j. Online, from M = -inf, S = 0, A = 0, and not from in[0] at all: when
- *             s_j > M: r = exp(M - s_j), M = s_j, e = 1, A = kvt(A r); else r = 1, e = exp(s_j - M); then
- *             A_i = kvt(fmaf(v_ji, e, A_i)), S = S r + e; o = A (1 / S). kvt rounds A when it is f16 alone
+ *             s_j > M: r = exp(M - s_j), M = s_j, e = 1, A = run(A r); else r = 1, e = exp(s_j - M); then
+ *             A_i = run(fmaf(v_ji, e, A_i)), S = S r + e; o = A (1 / S). run rounds A when it is f16 alone
  *   rounds    the fmaf chain from +0; rd under act. Online: as written, each operator once
  *   fma       every step
  *   special   0 * inf is NaN, as written: v of a visible token counts even where p_j = 0. Online, a NaN score makes
  *             the row NaN
- *   bound     n u sum|p v|, n visible tokens; with act=bf16 2^-8 |o| more; online n 2^-11 for n u when kvt is f16
+ *   bound     n u sum|p v|, n visible tokens; with act=bf16 2^-8 |o| more; online n 2^-11 for n u when run is f16
  *
  * levers act, kv, attn.round (score, prob), attn.softmax. engines: HF eager: two-pass. ggml's CPU flash attention:
- * online, kv=f16, which is what llama.cpp runs by default; short of the order within the dots, those are its bits.
+ * online, kv=f16, which is what llama.cpp runs by default; short of the order within the dots, those are its bits in
+ * short calls. In long ones it takes 64 queries and 64 keys at a time, in f32.
  * scratch: attn_scratch floats a thread. Bands: all three from their operands, called after the op (attn_band.c says
  * how); a cache is a copy of its rows, but for the rounding to kvt.
  */
 #ifndef K_ATTN_H
 #define K_ATTN_H
 
-#include "kernels/k.h"
 #include "kernels/round.h"
 
 #ifdef __cplusplus
@@ -65,6 +66,13 @@ K_HD float k_attn_scale(int32_t hd) {
 }
 K_HD float k_attn_scaled(float dot, float scale, int32_t act) {
     return k_rd(k_rd(dot, act) * scale, act);
+}
+
+enum { K_SWEEP_LONG = 64 };
+
+/* What attn.softmax=online rounds a query and its running context to (K_KV_*, not K_KV_ACT). */
+K_HD int32_t k_sweep_type(const k_call *c) {
+    return c->lv->sweep == K_SWEEP_ONLINE && c->Tcall < K_SWEEP_LONG ? k_kv_type(c->lv) : K_KV_F32;
 }
 
 /* Floats of scratch a thread of the three ops and bands needs when the call ends with Tc known positions. */

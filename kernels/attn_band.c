@@ -42,9 +42,9 @@ static double terms2(const float *q, const float *e, int64_t hd) {
 /* Sum over i of what rounding a query took off it, with the energies of the keys. */
 static double taken2(const k_call *c, const float *q, const float *e) {
     double s = 0.0;
-    if (c->lv->sweep != K_SWEEP_ONLINE) return s;
+    if (k_sweep_type(c) == K_KV_F32) return s;
     for (int64_t i = 0; i < c->d->hd; i++)
-        s += sq((double)q[i] - (double)k_kv_round(q[i], k_kv_type(c->lv))) * (double)e[i] / (double)c->d->hd;
+        s += sq((double)q[i] - (double)k_kv_round(q[i], k_sweep_type(c))) * (double)e[i] / (double)c->d->hd;
     return s;
 }
 
@@ -162,7 +162,7 @@ void attn_ctx_band(const k_call *c, k_band *add) {
     const k_dims *d = c->d;
     const int64_t hd = d->hd, per = d->H / d->G;
     const int online = c->lv->sweep == K_SWEEP_ONLINE;
-    const double step = online && k_kv_type(c->lv) == K_KV_F16 ? 0x1p-11 : 0.0; /* each step of the chain */
+    const double step = k_sweep_type(c) == K_KV_F16 ? 0x1p-11 : 0.0; /* each step of the chain */
     for (int32_t t = 0; t < c->T; t++) {
         const k_runs see = k_visible(c, 3, t, c->scratch);
         double n = 0.0;

@@ -1,5 +1,6 @@
 /* indexer.h: which past tokens a query may see (spec 5.4): keys pooled over blocks of `ratio` tokens, a score for each
- * complete block, the best nsel of them. A query at position p has nb(p) = (p + 1) div ratio complete blocks.
+ * complete block, the best nsel of them; and what one engine adds. A query at position p has nb(p) = (p + 1) div ratio
+ * complete blocks.
  *
  * idx_pool  ORDERED
  *   computes  for every token t whose block b is complete with it, (pos0+t+1) mod ratio = 0:
@@ -33,7 +34,21 @@
  *   levers    tie
  *   scratch   indexer_scratch floats a thread
  *
- * Bands: idx_pool and idx_score from their operands (indexer_band.c says how); idx_sel has none (ids do not round).
+ * idx_extra  EXACT
+ *   computes  off: nothing, -1 everywhere. stl: the tokens outside the selected blocks and the tail that are among the
+ *             best nsel * ratio + ratio - 1 of the query's pos + 1 tokens, a token scoring as its block and those of
+ *             the tail 1e9; ascending, -1 behind them. Where the tail has j tokens that is ratio - 1 - j of them
+ *   inputs    in[0] scores [T, in_cols[0]] of idx_score, in_i[1] idx_sel's out [T, in_cols[1]]
+ *   outputs   out_i [T, cols], cols = max(1, ratio - 1); more tokens than that (blocks of equal score at the cut, of
+ *             which the heap took parts) are left out
+ *   order, special   k_topk with tie rule stl over tokens in ascending order: which of a block's equal tokens are taken
+ *             is what its heap happens to leave
+ *   levers    extra
+ *   engines   llama.cpp (spec 11, "selection width"): its list of tokens has that length whatever the tail
+ *   scratch   indexer_scratch floats a thread
+ *
+ * Bands: idx_pool and idx_score from their operands (indexer_band.c says how); idx_sel and idx_extra have none (ids do
+ * not round).
  */
 #ifndef K_INDEXER_H
 #define K_INDEXER_H
@@ -59,12 +74,13 @@ K_HD int32_t k_nblocks(int32_t pos, int32_t ratio) {
     return (pos + 1) / ratio;
 }
 
-/* Floats of scratch a thread of the three ops needs when the call ends with Tc known positions. */
+/* Floats of scratch a thread of these ops needs when the call ends with Tc known positions. */
 int64_t indexer_scratch(const k_dims *d, int64_t Tc);
 
 void idx_pool_cpu(const k_call *c);
 void idx_score_cpu(const k_call *c);
 void idx_sel_cpu(const k_call *c);
+void idx_extra_cpu(const k_call *c);
 
 void idx_pool_band(const k_call *c, k_band *add);
 void idx_score_band(const k_call *c, k_band *add);

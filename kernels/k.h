@@ -100,6 +100,7 @@ enum { K_FREQ_F32, K_FREQ_BF16 };
 enum { K_TIE_LOWEST, K_TIE_HIGHEST, K_TIE_TORCH, K_TIE_STL };
 enum { K_KV_ACT, K_KV_F32, K_KV_BF16, K_KV_F16 };
 enum { K_SWEEP_TWO_PASS, K_SWEEP_ONLINE };
+enum { K_EXTRA_OFF, K_EXTRA_STL };
 
 /* A persistent buffer of the run, row-major [cap, cols]. */
 typedef struct {

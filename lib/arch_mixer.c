@@ -48,15 +48,15 @@ q4x_qkv q4x_emit_qkv(q4x_emit *e, const q4x_attn *w, const float *freq, int32_t 
     return r;
 }
 
-int32_t q4x_emit_attend(q4x_emit *e, const q4x_attn *w, const q4x_qkv *in, int32_t sel) {
+int32_t q4x_emit_attend(q4x_emit *e, const q4x_attn *w, const q4x_qkv *in, q4x_seen see) {
     const k_dims *d = &e->p->d;
     const int32_t qw = d->H * d->hd;
     int32_t s, p, o;
-    if (sel >= 0) {
-        s = NODE("attn.score", attn_score, d->H, IN(in->rope_q, in->rope_k, sel), ST(in->state_k),
+    if (see.blocks >= 0) {
+        s = NODE("attn.score", attn_score, d->H, IN(in->rope_q, in->rope_k, see.blocks, see.extra), ST(in->state_k),
                  .cols_kind = Q4X_COLS_TC);
-        p = NODE("attn.prob", attn_prob, d->H, IN(s, sel), .cols_kind = Q4X_COLS_TC);
-        o = NODE("attn.ctx", attn_ctx, qw, IN(p, in->v, s, sel), ST(in->state_v));
+        p = NODE("attn.prob", attn_prob, d->H, IN(s, see.blocks, see.extra), .cols_kind = Q4X_COLS_TC);
+        o = NODE("attn.ctx", attn_ctx, qw, IN(p, in->v, s, see.blocks, see.extra), ST(in->state_v));
     } else {
         s = NODE("attn.score", attn_score, d->H, IN(in->rope_q, in->rope_k), ST(in->state_k), .cols_kind = Q4X_COLS_TC);
         p = NODE("attn.prob", attn_prob, d->H, IN(s), .cols_kind = Q4X_COLS_TC);

@@ -33,8 +33,12 @@ typedef struct {
 
 /* States state.k and state.v, nodes attn.qg to attn.rope.k. freq: [rot/2], see q4x_bind_freq. */
 q4x_qkv q4x_emit_qkv(q4x_emit *e, const q4x_attn *w, const float *freq, int32_t x);
-/* Nodes attn.score to attn.gated and blk. sel: the node that says which blocks a query sees; -1: it sees all before
- * it. Returns the node of blk. */
-int32_t q4x_emit_attend(q4x_emit *e, const q4x_attn *w, const q4x_qkv *in, int32_t sel);
+/* The nodes that say which blocks a query sees and which tokens besides; both -1: it sees all before it. */
+typedef struct {
+    int32_t blocks, extra;
+} q4x_seen;
+
+/* Nodes attn.score to attn.gated and blk. Returns the node of blk. */
+int32_t q4x_emit_attend(q4x_emit *e, const q4x_attn *w, const q4x_qkv *in, q4x_seen see);
 
 #endif

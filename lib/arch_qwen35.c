@@ -21,7 +21,7 @@ static int32_t mlp(q4x_emit *e, const q4x_layer35 *L, int32_t x) {
 
 static int32_t attention(q4x_emit *e, const q4x_attn *w, const float *freq, int32_t x) {
     q4x_qkv qkv = q4x_emit_qkv(e, w, freq, x);
-    return q4x_emit_attend(e, w, &qkv, -1); /* plain causal: no indexer */
+    return q4x_emit_attend(e, w, &qkv, (q4x_seen){-1, -1}); /* plain causal: no indexer */
 }
 
 static int32_t layer(q4x_emit *e, const q4x_qwen35 *w, int32_t l, int32_t h) {

@@ -26,10 +26,11 @@ static int32_t hc_mix(q4x_emit *e, const q4x_hc *hc, int32_t H, const hc_names *
     return x;
 }
 
-/* Section 5.4: which blocks each query may see, in rank order; -1 when the model has no indexer. */
-static int32_t indexer(q4x_emit *e, const q4x_layer4 *L, const float *freq, int32_t x) {
+/* Section 5.4: which tokens each query may see: its blocks in rank order, and what an engine adds to them (ours). None
+ * when the model has no indexer. */
+static q4x_seen indexer(q4x_emit *e, const q4x_layer4 *L, const float *freq, int32_t x) {
     const k_dims *d = &e->p->d;
-    if (!d->ih) return -1;
+    if (!d->ih) return (q4x_seen){-1, -1};
     int32_t sraw = STATE("state.idx", .rows_kind = Q4X_ROWS_POS, .cols = d->id);
     int32_t spool = STATE("state.pool", .rows_kind = Q4X_ROWS_BLOCK, .cols = d->id); /* ours */
     int32_t p = NODE("attn.idx.proj", matmul, d->ih * d->id, IN(x), W1(&L->iq));     /* ours */
@@ -39,14 +40,16 @@ static int32_t indexer(q4x_emit *e, const q4x_layer4 *L, const float *freq, int3
     int32_t k = NODE("attn.idx.k", matmul, d->id, IN(x), W1(&L->ik));
     int32_t pk = NODE("attn.idx.pool", idx_pool, d->id, IN(k), ST(sraw), .par = {L->iknorm, freq}); /* ours */
     int32_t sc = NODE("attn.idx.score", idx_score, 1, IN(q, pk), ST(spool), .cols_kind = Q4X_COLS_BLOCKS);
-    return NODE("attn.idx.sel", idx_sel, 1, IN(sc), .cols_kind = Q4X_COLS_SEL, .is_ids = 1, .scores = sc);
+    int32_t sel = NODE("attn.idx.sel", idx_sel, 1, IN(sc), .cols_kind = Q4X_COLS_SEL, .is_ids = 1, .scores = sc);
+    int32_t most = d->ratio > 2 ? d->ratio - 1 : 1;
+    return (q4x_seen){sel, NODE("attn.idx.extra", idx_extra, most, IN(sc, sel), .is_ids = 1)}; /* ours */
 }
 
 /* Section 5. */
 static int32_t qsa(q4x_emit *e, const q4x_layer4 *L, const float *freq, int32_t x) {
     q4x_qkv qkv = q4x_emit_qkv(e, &L->attn, freq, x);
-    int32_t sel = indexer(e, L, freq, x);
-    return q4x_emit_attend(e, &L->attn, &qkv, sel);
+    q4x_seen see = indexer(e, L, freq, x);
+    return q4x_emit_attend(e, &L->attn, &qkv, see);
 }
 
 /* Section 6. */

@@ -202,9 +202,9 @@ int32_t q4x_dump_node_find(const q4x_dump *d, const char *name);
 q4x_tap *q4x_dump_tap(const q4x_dump *d, int32_t forward_index, int32_t node);
 
 /* Write every full tensor of d as safetensors, keys fN/TAP, shapes [rows, cols], V heads in HF order, ids as I32. Each
- * Lxx.attn.idx.sel also gives Lxx.attn.sel [1,T,Tc] F32: 0 where a query sees a token (a selected block's, or past the
- * last whole block), -FLT_MAX elsewhere; that needs qsa.ratio in the header. Bits are verified. By rename. Q4X_E_ARG
- * when there is no full tensor. */
+ * Lxx.attn.idx.sel also gives Lxx.attn.sel [1,T,Tc] F32: 0 where a query sees a token (a selected block's, past the
+ * last whole block, or in Lxx.attn.idx.extra), -FLT_MAX elsewhere; that needs qsa.ratio in the header. Bits are
+ * verified. By rename. Q4X_E_ARG when there is no full tensor. */
 int q4x_dump_export(const q4x_dump *d, const char *path, q4x_err *err);
 
 /* Bring rows*cols values of dtype size `elem` from GGUF to HF head order in place (no-op when heads say so). */

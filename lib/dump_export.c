@@ -211,14 +211,37 @@ static int mask_row(const int32_t *blocks, int64_t k, int64_t pos, int64_t ratio
     return 0;
 }
 
+/* The extra tokens that stand beside a selection (lever qsa.extra), a row a query; NULL: none were recorded. */
+static const q4x_selection *extra_of(const exporter *x, const item *it) {
+    const char *name = x->d->nodes[it->t->node].name, *suffix = sel_suffix(name);
+    char beside[Q4X_DUMP_NAME_MAX + 32];
+    snprintf(beside, sizeof beside, "%.*s.attn.idx.extra", (int)(suffix - name), name);
+    const int32_t node = q4x_dump_node_find(x->d, beside);
+    const q4x_tap *t = node < 0 ? NULL : q4x_dump_tap(x->d, it->f->index, node);
+    return t && ids_cover(t) && t->rows == it->t->rows ? &t->sel : NULL;
+}
+
+/* 0, and row[token] = 0 for the tokens; -1 when one is not of the past. */
+static int add_extra(const q4x_selection *s, int64_t t, int64_t pos, float *row) {
+    for (int64_t i = 0; i < s->k; i++) {
+        const int32_t id = s->ids[t * s->k + i];
+        if (id == -1) continue;
+        if (id < 0 || id > pos) return -1;
+        row[id] = 0;
+    }
+    return 0;
+}
+
 static int write_mask(const exporter *x, const item *it, const int32_t *ids, q4x_out *out, q4x_err *err) {
     int64_t seen = it->ids_before + it->t->rows;
+    const q4x_selection *extra = extra_of(x, it);
     float *row = malloc((size_t)seen * sizeof *row + 1);
     int rc = 0;
     if (!row) return q4x_fail(err, Q4X_E_NOMEM, "no memory for a mask row of %lld tokens", (long long)seen);
     for (int64_t t = 0; t < it->t->rows; t++) {
-        if (mask_row(ids + t * it->t->cols, it->t->cols, it->ids_before + t, x->ratio, seen, row))
-            TRY(q4x_fail(err, Q4X_E_FORMAT, "f%d/%s row %lld: expected blocks of the past, found another id",
+        if (mask_row(ids + t * it->t->cols, it->t->cols, it->ids_before + t, x->ratio, seen, row) ||
+            (extra && add_extra(extra, t, it->ids_before + t, row)))
+            TRY(q4x_fail(err, Q4X_E_FORMAT, "f%d/%s row %lld: expected blocks or tokens of the past, found another id",
                          it->f->index, x->d->nodes[it->t->node].name, (long long)t));
         TRY(q4x_out_write(out, row, (size_t)seen * sizeof *row, err));
     }

@@ -12,17 +12,21 @@ typedef struct {
     k_dims d;
     k_levers lv;
     int32_t T, pos0, Tc, width;
+    int32_t Tcall;   /* rows of the call that this is a tile of */
     int32_t *sel;    /* [T, width] or NULL */
+    int32_t *extra;  /* [T, EXTRA] with it */
     float *q, *v;    /* [T, H hd] [T, G hd] */
     float *k, *oldv; /* caches [Tc, G hd]: all keys, the values before pos0 */
 } task;
 
+enum { EXTRA = 3 };
 enum { SOUND, NEXT_TOKEN, NO_TAIL, NEXT_HEAD, NO_SCALE, FAULTS };
 
 /* Selections as idx_sel leaves them: distinct complete blocks of the query in any order, -1 behind. */
 static task task_new(uint64_t seed, int H, int G, int hd, int T, int pos0, int nsel, int whole) {
     h_rng r = {seed};
-    task a = {.d = {.H = H, .G = G, .hd = hd, .ratio = 4, .nsel = nsel}, .T = T, .pos0 = pos0, .Tc = pos0 + T};
+    task a = {
+        .d = {.H = H, .G = G, .hd = hd, .ratio = 4, .nsel = nsel}, .T = T, .Tcall = T, .pos0 = pos0, .Tc = pos0 + T};
     const int64_t kw = (int64_t)G * hd;
     a.q = whole ? h_whole(&r, (int64_t)T * H * hd, -4, 4) : h_normal(&r, (int64_t)T * H * hd, 1.5, K_ACT_F32);
     a.v = whole ? h_whole(&r, T * kw, -9, 9) : h_normal(&r, T * kw, 1, K_ACT_F32);
@@ -33,7 +37,9 @@ static task task_new(uint64_t seed, int H, int G, int hd, int T, int pos0, int n
     a.width = nb < nsel ? (nb ? nb : 1) : nsel;
     a.sel = malloc((size_t)T * (size_t)a.width * sizeof *a.sel);
     int32_t *p = malloc((size_t)(nb + 1) * sizeof *p);
-    assert_true(a.sel && p);
+    a.extra = malloc((size_t)(T * EXTRA) * sizeof *a.extra);
+    assert_true(a.sel && a.extra && p);
+    for (int i = 0; i < T * EXTRA; i++) a.extra[i] = i % 5 ? h_int(&r, -1, a.Tc) : -1; /* seen before, behind: too */
     for (int t = 0; t < T; t++) {
         int n = (pos0 + t + 1) / 4;
         for (int i = 0; i < n; i++) p[i] = i;
@@ -77,7 +83,7 @@ static void arm_of(task *a, const k_levers *lv) {
 }
 
 static void task_free(task *a) {
-    free(a->sel), free(a->q), free(a->v), free(a->k), free(a->oldv);
+    free(a->sel), free(a->extra), free(a->q), free(a->v), free(a->k), free(a->oldv);
 }
 
 static int64_t nrow(const task *a) {
@@ -94,18 +100,24 @@ static int seen(const task *a, int t, int j, int fault) {
     if (j >= 4 * nb) return fault != NO_TAIL;
     for (int i = 0; i < a->width; i++)
         if (a->sel[t * a->width + i] == j / 4) return 1;
+    for (int i = 0; i < EXTRA; i++)
+        if (a->extra[t * EXTRA + i] == j) return 1;
     return 0;
 }
 
 /* ---- running ---- */
 
 static k_call call_of(const task *a, int nth) {
-    return h_call(&a->d, &a->lv, a->T, a->pos0, nth, attn_scratch(&a->d, a->Tc));
+    k_call c = h_call(&a->d, &a->lv, a->T, a->pos0, nth, attn_scratch(&a->d, a->Tc));
+    c.Tcall = a->Tcall;
+    return c;
 }
 
 static void slot_sel(k_call *c, const task *a, int slot) {
     c->in_i[slot] = a->sel;
     c->in_cols[slot] = a->width;
+    c->in_i[slot + 1] = a->extra;
+    c->in_cols[slot + 1] = EXTRA;
 }
 
 /* n values as the caches keep them. */
@@ -347,7 +359,7 @@ static float kvt(const task *a, float x) {
 static float plain_scores(const task *a, int64_t row, const float *keys, float *y) {
     const int64_t hd = a->d.hd, t = row / a->d.H, g = row % a->d.H / (a->d.H / a->d.G);
     float *q = h_copy(a->q + row * hd, hd), max = -INFINITY;
-    for (int64_t i = 0; i < hd && a->lv.sweep; i++) q[i] = kvt(a, q[i]);
+    for (int64_t i = 0; i < hd && a->lv.sweep && a->Tcall < 64; i++) q[i] = kvt(a, q[i]);
     for (int j = 0; j < a->Tc; j++) {
         y[j] = 0;
         if (!seen(a, (int)t, j, SOUND)) continue;
@@ -362,7 +374,7 @@ static float plain_scores(const task *a, int64_t row, const float *keys, float *
 /* The running softmax over a row of scores: its sum; into o (NULL: not wanted) the context before the division. */
 static float plain_sweep(const task *a, int64_t row, const float *s, const float *v, float *o) {
     const int64_t hd = a->d.hd, g = row % a->d.H / (a->d.H / a->d.G);
-    const int half = k_kv_type(&a->lv) == K_KV_F16;
+    const int half = k_kv_type(&a->lv) == K_KV_F16 && a->Tcall < 64;
     float M = -INFINITY, S = 0;
     for (int64_t i = 0; o && i < hd; i++) o[i] = 0;
     for (int j = 0; j < a->Tc; j++) {
@@ -405,7 +417,8 @@ static void plain_ctx(const task *a, int64_t row, const float *p, const float *s
 static void test_orders(void **state) {
     (void)state;
     for (int i = 0; i < 4 * NARMS; i++) {
-        task a = task_new(200 + (uint64_t)i, 4, 2, i % 2 ? 100 : 64, 66, 31, i % 3 * 6, 0);
+        const int T = i % 4 < 2 ? 66 : 63; /* online tells long calls from short ones */
+        task a = task_new(200 + (uint64_t)i, 4, 2, i % 2 ? 100 : 64, T, 31, i % 3 * 6, 0);
         arm_of(&a, &ARMS[i / 4]);
         const int64_t hd = a.d.hd;
         float *sc = h_nans(nrow(&a)), *pr = h_nans(nrow(&a)), *cx = h_nans(nctx(&a)), *cache = h_nans(a.Tc * 2 * hd);
@@ -413,7 +426,7 @@ static void test_orders(void **state) {
         run_score(&a, 1, sc, NULL);
         run_prob(&a, sc, 1, pr, NULL);
         run_ctx(&a, pr, sc, 1, cx, cache, NULL);
-        for (int64_t row = 0; row < 66 * 4; row++) {
+        for (int64_t row = 0; row < T * 4; row++) {
             const float max = plain_scores(&a, row, keys, s);
             plain_probs(&a, row, s, max, p);
             plain_ctx(&a, row, p, s, cache, o);
@@ -428,9 +441,9 @@ static void test_orders(void **state) {
 /* The chain on rows t0 .. t0 + n of a, as a call of its own (Tc ends with it) or as a tile of a's call. */
 static void chain_part(const task *a, int t0, int n, int tile, int nth, float *cx, float *cache) {
     task b = *a;
-    b.T = n, b.pos0 = a->pos0 + t0, b.Tc = tile ? a->Tc : b.pos0 + n;
+    b.T = n, b.Tcall = tile ? a->T : n, b.pos0 = a->pos0 + t0, b.Tc = tile ? a->Tc : b.pos0 + n;
     b.q += t0 * a->d.H * a->d.hd, b.v += t0 * a->d.G * a->d.hd;
-    if (b.sel) b.sel += t0 * a->width;
+    if (b.sel) b.sel += t0 * a->width, b.extra += t0 * EXTRA;
     b.oldv = cache;
     const int64_t kw = a->d.G * a->d.hd;
     float *sc = h_nans(nrow(&b)), *pr = h_nans(nrow(&b)), *after = h_nans(b.Tc * kw);
@@ -444,27 +457,28 @@ static void chain_part(const task *a, int t0, int n, int tile, int nth, float *c
 static void test_splits(void **state) {
     (void)state;
     for (int i = 0; i < 3 * NARMS; i++) {
-        task a = task_new(300 + (uint64_t)i, 6, 2, 40, 70, i % 2 * 21, i % 3 * 5, 0);
+        const int n = ARMS[i / 3].sweep ? 60 : 70; /* online, a long call is another thing than many short ones */
+        task a = task_new(300 + (uint64_t)i, 6, 2, 40, n, i % 2 * 21, i % 3 * 5, 0);
         arm_of(&a, &ARMS[i / 3]);
         const int64_t nc = a.Tc * 2 * 40;
         float *c1 = h_nans(nctx(&a)), *k1 = h_copy(a.oldv, nc), *c2 = h_nans(nctx(&a)), *k2 = h_copy(a.oldv, nc);
-        chain_part(&a, 0, 70, 0, 1, c1, k1);
-        for (int t = 0; t < 70; t++) chain_part(&a, t, 1, 0, 1, c2, k2);
+        chain_part(&a, 0, n, 0, 1, c1, k1);
+        for (int t = 0; t < n; t++) chain_part(&a, t, 1, 0, 1, c2, k2);
         assert_bits_equal("token by token", c2, c1, (size_t)nctx(&a));
         assert_bits_equal("token by token, cache", k2, k1, (size_t)nc);
         memcpy(k2, a.oldv, (size_t)nc * 4);
-        chain_part(&a, 0, 64, 1, 1, c2, k2), chain_part(&a, 64, 6, 1, 3, c2, k2);
+        chain_part(&a, 0, n - 6, 1, 1, c2, k2), chain_part(&a, n - 6, 6, 1, 3, c2, k2);
         assert_bits_equal("tiles", c2, c1, (size_t)nctx(&a));
         memcpy(k2, a.oldv, (size_t)nc * 4);
-        chain_part(&a, 0, 70, 0, 5, c2, k2);
+        chain_part(&a, 0, n, 0, 5, c2, k2);
         assert_bits_equal("threads", c2, c1, (size_t)nctx(&a));
         memcpy(k2, a.oldv, (size_t)nc * 4); /* more threads than heads: groups are cut */
-        chain_part(&a, 0, 69, 0, 1, c2, k2), chain_part(&a, 69, 1, 0, 9, c2, k2);
+        chain_part(&a, 0, n - 1, 0, 1, c2, k2), chain_part(&a, n - 1, 1, 0, 9, c2, k2);
         assert_bits_equal("threads for one token", c2, c1, (size_t)nctx(&a));
         memcpy(k2, a.oldv, (size_t)nc * 4);
         if (a.pos0) { /* the twin: the cache matters */
             k2[0] += 1;
-            chain_part(&a, 0, 70, 0, 1, c2, k2);
+            chain_part(&a, 0, n, 0, 1, c2, k2);
             assert_true(h_same(c2, c1, nctx(&a)) < 1);
         }
         free(c1), free(c2), free(k1), free(k2), task_free(&a);
@@ -491,10 +505,12 @@ static void test_hostile_selection(void **state) {
     const int32_t odd[] = {2, INT32_MAX, 2, -7}, even[] = {2, -1, -1, -1}, none[] = {-1, 99, INT32_MIN, 4};
     float *c1 = h_nans(nctx(&a)), *c2 = h_nans(nctx(&a)), *k = h_copy(a.oldv, a.Tc * 32);
     memcpy(a.sel, odd, sizeof odd), memcpy(b.sel, even, sizeof even);
+    for (int i = 0; i < EXTRA; i++) a.extra[i] = b.extra[i] = 9; /* in block 2 */
     chain_part(&a, 0, 1, 0, 1, c1, k);
     chain_part(&b, 0, 1, 0, 1, c2, k);
     assert_bits_equal("odd ids", c1, c2, 32);
     memcpy(a.sel, none, sizeof none); /* position 15: no tail either */
+    for (int i = 0; i < EXTRA; i++) a.extra[i] = b.extra[i] = i ? 16 + i : -9;
     chain_part(&a, 0, 1, 0, 1, c1, k);
     for (int i = 0; i < 32; i++) assert_true(k_f32_bits(c1[i]) == 0);
     free(c1), free(c2), free(k), task_free(&a), task_free(&b);

@@ -226,6 +226,8 @@ static const struct {
     {MICRO_B, "cpu", "cpu:kv=bf16@attn.ctx"},
     {MICRO_B, "cpu:act=bf16@attn.score", "cpu:act=bf16@attn.score,kv=f32"},
     {MICRO_B, "cpu", "cpu:attn.softmax=online"},
+    {MICRO_B, "cpu", "cpu:qsa.extra=stl"},
+    {MICRO_B, "cpu", "cpu:qsa.extra=stl@L07.*"},
     {DENSE_A, "cpu", "cpu:attn.softmax=online,kv=f16@L03.*"},
     {DENSE_A, "cpu", "cpu:act=bf16"},
     {DENSE_A, "cpu", "cpu:gdn=chunk64"},
