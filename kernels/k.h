@@ -101,6 +101,8 @@ enum { K_TIE_LOWEST, K_TIE_HIGHEST, K_TIE_TORCH, K_TIE_STL };
 enum { K_KV_ACT, K_KV_F32, K_KV_BF16, K_KV_F16 };
 enum { K_SWEEP_TWO_PASS, K_SWEEP_ONLINE };
 enum { K_EXTRA_OFF, K_EXTRA_STL };
+enum { K_DOT_LANES32, K_DOT_SERIAL, K_DOT_BLOCKED, K_DOT_Q8K, K_DOT_Q8_1, K_DOT_NEON };
+enum { K_REPACK_OFF, K_REPACK_Q8_0X4, K_REPACK_Q4_KX8 };
 
 /* A persistent buffer of the run, row-major [cap, cols]. */
 typedef struct {

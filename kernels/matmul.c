@@ -24,7 +24,11 @@ static void blocks(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     int64_t step = rows_at_once(c), r0 = lo * step, end = hi * step < c->cols ? hi * step : c->cols;
     k_panel p = {.x = c->in[0], .K = c->in_cols[0], .n = c->T, .div = 1, .out = c->out, .O = c->cols};
     (void)ctx;
-    k_panel_rows(&p, c->w[0], r0, end, k_slice(c), c->scratch_n);
+    if (k_dot_plain(c->lv, c->Tcall))
+        k_panel_rows(&p, c->w[0], r0, end, k_slice(c), c->scratch_n);
+    else
+        k_dot_rows(&p, c->w[0], k_dot_rule_of(c->lv, c->Tcall, c->w[0]->type, c->w[0]->rows), r0, end, k_slice(c),
+                   c->scratch_n);
     finish(c, r0, end);
 }
 

@@ -5,17 +5,18 @@
  *             ROUTER rd(y), where lever moe.logits says which rd: act's, none (f32), or always (bf16)
  *             HCDOWN rd(silu(rd(rd(y) / N)))      HCINJ  2 rd(sigmoid(rd(rd(y) / N)))
  * inputs    in[0] x [T,K] f32; w[0] [O,K] any stored type; d->N; scratch: k_matmul_scratch(K) a thread (tile.h; less is
- *           slower, not different)
+ *           slower, not different, in order lanes32; other orders need it)
  * outputs   out [T,O] f32
  * class     ORDERED
- * order     lanes32 (reduce.h) over i, of the decoded row; one output's order knows nothing of T, tiles or threads
+ * order     lever dot's, in calls of Tcall columns (qdot.h). By default lanes32 (reduce.h) over i, of the decoded row;
+ *           one output's order knows nothing of T, tiles or threads
  * rounds    weights as their type decodes (quant.h); each fmaf; each add of the fold; then the rd's above in that
  *           order, the division by N, silu and sigmoid as arith.h states them; 2 x is exact
  * fma       one per element
  * special   NaN and infinities propagate; -0 in y only from a chain that ends in it (accumulators start at +0); K = 0
  *           gives +0
  * bound     band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4
- * levers    act; ROUTER alone: moe.logits (the plan calls that node moe_logits)
+ * levers    act, dot, repack; ROUTER alone: moe.logits (the plan calls that node moe_logits)
  * engines   the f32 dot of dequantised weights, as no engine sums it: each has its own order. HF in f32 differs by
  *           order alone; ggml quantises x first (gguf-quants.md 4)
  */
@@ -23,8 +24,8 @@
 #define K_MATMUL_H
 
 #include "kernels/arith.h"
+#include "kernels/qdot.h"
 #include "kernels/round.h"
-#include "kernels/tile.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -58,14 +59,24 @@ void matmul_cpu(const k_call *c);
  * column energies, y2 of y^2, v2 of the stored v^2, m = ceil(K/32), d = 5:
  *   dot    hard gamma(m + d) sqrt(K q), since sum |w x| <= sqrt(K sum (w x)^2); rms^2 = 0.18 u^2 ((m/2 + d) q +
  *          (m/96 + 2) y2)
+ *          in other orders their own chains; an activation that is rounded or quantised first adds its error e_i,
+ *          which is independent of the weights, with the sum of (w e)^2 (matmul_band.c)
  *   store  hard 2^-8 sqrt(v2), rms 0.737 2^-8 / sqrt(3) sqrt(v2) for each rd under act = bf16
  *   HC     what came so far passes with the epilogue's slope (hard: its largest, rms: its mean square over the
  * outputs); the division by an N that is no power of two, its rd, and 2.5 ulp of silu and sigmoid are added Costs about
  * a product with one column (HC: the products again). The same bits whatever the threads. */
 void matmul_band(const k_call *c, k_band *add);
 
+/* What a band needs of dots: q above, the same of the error that their rule (qdot.h) makes of the columns, its excess
+ * and the relative error of its scales. scratch: 8 K floats. */
+typedef struct {
+    k_dot_rule rule;
+    double q, error, excess, scale;
+} k_dot_terms;
+k_dot_terms k_dot_terms_of(const k_call *c, const k_panel *p, const k_weight *w, float *scratch);
+
 /* The share of dots that were stored as they are (round = 0) or through rd under act. */
-void k_dots_band(double q, double y2, int64_t K, int32_t act, int round, k_band *add);
+void k_dots_band(const k_dot_terms *t, double y2, int64_t K, int32_t act, int round, k_band *add);
 
 /* Bands are summed in this many fixed parts, so that threads cannot change a bit. Part b of n: from b's to b + 1's. */
 enum { K_BAND_PARTS = 64 };

@@ -10,8 +10,29 @@ typedef struct {
     double hard, rms2;
 } chain;
 
-static chain dots(double q, double y2, int64_t K) {
-    return (chain){k_lanes32_gamma((double)K) * sqrt((double)K * q), k_lanes32_rms2((double)K, q, y2)};
+/* Roundings of a term on its way into the sum, by order: hard counts all, rms as measured for the order. */
+static chain order_band(const k_dot_terms *t, double y2, int64_t K) {
+    const double n = (double)K, u2 = K_RMS2 * K_U * K_U, q = t->q, all = sqrt(n * q);
+    switch (t->rule) {
+    case K_RULE_LANES32: return (chain){k_lanes32_gamma(n) * all, k_lanes32_rms2(n, q, y2)};
+    case K_RULE_SERIAL: return (chain){k_gamma(n) * all, k_serial_rms2(n, q, y2)};
+    case K_RULE_BLOCKED: {
+        const double nb = ceil(n / K_DOT_BLOCK);
+        return (chain){k_gamma(K_DOT_BLOCK / 32 + 5 + nb) * all,
+                       k_lanes32_rms2(n < K_DOT_BLOCK ? n : K_DOT_BLOCK, q, y2) + u2 * nb / 3 * y2};
+    }
+    case K_RULE_F64: return (chain){2 * K_U * all, u2 * (q + y2)};
+    case K_RULE_NEON_F32: return (chain){k_gamma(n / 16 + 20) * all, u2 * ((n / 32 + 4) * q + (n / 192 + 2) * y2)};
+    default: return (chain){k_gamma(n / 32 + 16) * all, u2 * (4 * q + (n / 96 + 4) * y2)};
+    }
+}
+
+/* And what became of the column before it met the weights. */
+static chain dots(const k_dot_terms *t, double y2, int64_t K) {
+    chain c = order_band(t, y2, K);
+    c.hard += sqrt(3 * t->excess * (double)K * t->error) + 1.01 * t->scale * sqrt((double)K * t->q);
+    c.rms2 += t->excess * t->error + K_RMS2 * t->scale * t->scale * t->q;
+    return c;
 }
 
 /* One more rd of values with sum of squares v2. */
@@ -25,8 +46,8 @@ static void add_chain(const chain *c, k_band *add) {
     add->rms2 += c->rms2;
 }
 
-void k_dots_band(double q, double y2, int64_t K, int32_t act, int round, k_band *add) {
-    chain c = dots(q, y2, K);
+void k_dots_band(const k_dot_terms *t, double y2, int64_t K, int32_t act, int round, k_band *add) {
+    chain c = dots(t, y2, K);
     if (round) store(&c, act, y2 * (1 + 0x1p-7)); /* y2 may be of rounded values */
     add_chain(&c, add);
 }
@@ -64,10 +85,10 @@ static outputs hc_outputs(const k_call *c, int64_t r0, int64_t r1) {
     return s;
 }
 
-static void hc_band(const k_call *c, double q, const outputs *s, k_band *add) {
+static void hc_band(const k_call *c, const k_dot_terms *t, const outputs *s, k_band *add) {
     int32_t act = c->lv->act, N = c->d->N;
     double n = (double)c->T * (double)c->cols, S = k_store_hard(act), y = sqrt(s->y2);
-    chain h = dots(q, s->y2, c->in_cols[0]);
+    chain h = dots(t, s->y2, c->in_cols[0]);
     h.hard = (h.hard + S * (y + h.hard)) / N;
     h.rms2 = (h.rms2 * s->s2 / n + k_store_rms2(act, s->sy2)) / ((double)N * N);
     if ((N & (N - 1)) != 0) { /* else y / N is exact, and as round as y */
@@ -80,29 +101,54 @@ static void hc_band(const k_call *c, double q, const outputs *s, k_band *add) {
     add_chain(&h, add);
 }
 
+/* Energy of a panel with the weight, in the fixed parts. */
+static double energy(const k_call *c, const k_panel *p, const k_weight *w) {
+    double part[K_BAND_PARTS], q = 0;
+#pragma omp parallel for schedule(static) num_threads(c->nth)
+    for (int b = 0; b < K_BAND_PARTS; b++)
+        part[b] = k_panel_energy(p, w, k_band_part(p->K, b, 256), k_band_part(p->K, b + 1, 256));
+    for (int b = 0; b < K_BAND_PARTS; b++) q += part[b];
+    return q;
+}
+
+k_dot_terms k_dot_terms_of(const k_call *c, const k_panel *p, const k_weight *w, float *scratch) {
+    k_dot_terms t = {.rule = k_dot_rule_of(c->lv, c->Tcall, w->type, w->rows), .q = energy(c, p, w)};
+    t.scale = k_dot_scale_error(t.rule, w->type);
+    t.excess = k_dot_excess(t.rule, w->type);
+    if (t.rule <= K_RULE_BLOCKED || ((t.rule == K_RULE_F64 || t.rule == K_RULE_NEON_F32) && w->type == K_T_F32))
+        return t;
+    for (int32_t j = 0; j < p->n; j += K_DOT_COLUMNS) { /* the errors as columns of their own */
+        k_panel e = {.x = scratch, .K = p->K, .div = 1};
+        for (e.n = 0; e.n < K_DOT_COLUMNS && j + e.n < p->n; e.n++) {
+            const int64_t s = p->slot ? p->slot[j + e.n] : j + e.n;
+            k_dot_errors(t.rule, w->type, p->x + s / p->div * p->K, p->K, scratch + e.n * p->K);
+        }
+        t.error += energy(c, &e, w);
+    }
+    return t;
+}
+
 void matmul_band(const k_call *c, k_band *add) {
     int64_t K = c->in_cols[0], O = c->cols;
     k_panel p = {.x = c->in[0], .K = K, .n = c->T, .div = 1};
     int hc = c->epi == K_EPI_HCDOWN || c->epi == K_EPI_HCINJ;
-    double part[K_BAND_PARTS], q = 0;
+    const k_dot_terms t = k_dot_terms_of(c, &p, c->w[0], c->scratch);
     outputs out[K_BAND_PARTS], sum = {0, 0, 0, 0};
 #pragma omp parallel for schedule(static) num_threads(c->nth)
     for (int b = 0; b < K_BAND_PARTS; b++) {
-        part[b] = k_panel_energy(&p, c->w[0], k_band_part(K, b, 256), k_band_part(K, b + 1, 256));
         int64_t r0 = k_band_part(O, b, 1), r1 = k_band_part(O, b + 1, 1);
         out[b] = (outputs){0, 0, 0, 0};
         if (hc)
             out[b] = hc_outputs(c, r0, r1);
         else
-            for (int64_t t = 0; t < c->T; t++)
-                for (int64_t o = r0; o < r1; o++) out[b].y2 += (double)c->out[t * O + o] * (double)c->out[t * O + o];
+            for (int64_t j = 0; j < c->T; j++)
+                for (int64_t o = r0; o < r1; o++) out[b].y2 += (double)c->out[j * O + o] * (double)c->out[j * O + o];
     }
     for (int b = 0; b < K_BAND_PARTS; b++) {
-        q += part[b];
         sum.y2 += out[b].y2, sum.v2 += out[b].v2, sum.s2 += out[b].s2, sum.sy2 += out[b].sy2;
     }
     if (hc)
-        hc_band(c, q, &sum, add);
+        hc_band(c, &t, &sum, add);
     else
-        k_dots_band(q, sum.y2, K, k_epilogue_act(c->epi, c->lv), c->epi != K_EPI_RAW, add);
+        k_dots_band(&t, sum.y2, K, k_epilogue_act(c->epi, c->lv), c->epi != K_EPI_RAW, add);
 }

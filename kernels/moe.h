@@ -16,16 +16,17 @@
  *           moe_out      in[0] routed [T,D], in[1] shared [T,D], in[2] sgate logit [T,1]
  * outputs   ids [T,K] i32; weights [T,K]; [T,K*O]; [T,D]; [T,D]
  * class     ORDERED; moe_out EXACT
- * order     softmax: largest logit, k_exp(l - max), sum lanes32 by expert index, e / sum. Dots: lanes32. Sums over
- *           slots serial, as above. A slot's bits know nothing of the other tokens: experts are a schedule only
+ * order     softmax: largest logit, k_exp(l - max), sum lanes32 by expert index, e / sum. Dots: lanes32, or as
+ *           lever dot says (qdot.h). Sums over slots serial, as above. A slot's bits know nothing of the other tokens:
+ *           experts are a schedule only
  * rounds    f32 each step; rd where written
  * fma       in the dots only
  * special   a row of logits that holds a NaN or an infinity fails closed: ids -1 (no expert), weights NaN, so its
  *           outputs are NaN; no other row knows. An id outside 0..E-1 gives NaN in its slot (a graft cannot read past
  *           the file); K = 0 gives +0
  * bound     bands below; of ids none: a selection is judged by its margin
- * levers    act, topk.tie (moe_ids), moe.softmax (moe_ids, moe_weights), moe.renorm (moe_weights), moe.combine
- *           (moe_routed), moe.sgate (moe_out)
+ * levers    act, dot and repack (moe_expert), topk.tie (moe_ids), moe.softmax (moe_ids, moe_weights),
+ *           moe.renorm (moe_weights), moe.combine (moe_routed), moe.sgate (moe_out)
  * engines   HF eager: experts, tie torch; HF grouped_mm, vLLM: slots. bf16 softmax, no renorm, no shared gate: no
  *           engine's choice, but what ports get wrong first
  */

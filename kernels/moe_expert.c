@@ -41,7 +41,8 @@ static void expert_rows(const k_call *c, const groups *g, int32_t e, k_panel p, 
     int64_t head = lists_size((int64_t)c->T * c->in_cols[1], c->nw[0]);
     p.slot = g->slot + g->first[e];
     p.n = g->first[e + 1] - g->first[e];
-    k_panel_rows(&p, &c->w[0][e], r0, r1, k_slice(c) + head, c->scratch_n - head);
+    const k_weight *w = &c->w[0][e];
+    k_dot_rows(&p, w, k_dot_rule_of(c->lv, c->Tcall, w->type, w->rows), r0, r1, k_slice(c) + head, c->scratch_n - head);
     if (c->lv->act != K_ACT_BF16) return;
     for (int32_t j = 0; j < p.n; j++) {
         float *y = p.out + p.slot[j] * p.O;
@@ -93,21 +94,24 @@ void moe_expert_band(const k_call *c, k_band *add) {
     k_panel all = panel(c);
     const int32_t *ids = c->in_i[1];
     groups g = group(ids, slots, c->nw[0], c->scratch);
-    double part[K_BAND_PARTS], out[K_BAND_PARTS], q = 0, y2 = 0;
+    const int64_t head = lists_size(slots, c->nw[0]);
+    double out[K_BAND_PARTS], y2 = 0;
+    k_dot_terms sum = {.excess = 1};
+    for (int32_t i = 0; i < g.nused; i++) {
+        int32_t e = g.used[i];
+        k_panel p = all;
+        p.slot = g.slot + g.first[e];
+        p.n = g.first[e + 1] - g.first[e];
+        k_dot_terms t = k_dot_terms_of(c, &p, &c->w[0][e], c->scratch + head);
+        sum = (k_dot_terms){t.rule, sum.q + t.q, sum.error + t.error, t.excess, t.scale};
+    }
 #pragma omp parallel for schedule(static) num_threads(c->nth)
     for (int b = 0; b < K_BAND_PARTS; b++) {
-        part[b] = out[b] = 0;
-        for (int32_t i = 0; i < g.nused; i++) {
-            int32_t e = g.used[i];
-            k_panel p = all;
-            p.slot = g.slot + g.first[e];
-            p.n = g.first[e + 1] - g.first[e];
-            part[b] += k_panel_energy(&p, &c->w[0][e], k_band_part(p.K, b, 256), k_band_part(p.K, b + 1, 256));
-        }
+        out[b] = 0;
         for (int64_t s = k_band_part(slots, b, 1); s < k_band_part(slots, b + 1, 1); s++)
             for (int64_t o = 0; ids[s] >= 0 && ids[s] < c->nw[0] && o < all.O; o++)
                 out[b] += (double)c->out[s * all.O + o] * (double)c->out[s * all.O + o];
     }
-    for (int b = 0; b < K_BAND_PARTS; b++) q += part[b], y2 += out[b];
-    k_dots_band(q, y2, all.K, c->lv->act, 1, add);
+    for (int b = 0; b < K_BAND_PARTS; b++) y2 += out[b];
+    k_dots_band(&sum, y2, all.K, c->lv->act, 1, add);
 }

@@ -303,7 +303,7 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
         make_call(r, i, &c, ids, all_logits ? 0 : c.T - 1);
         c.out = r->logits + (all_logits ? (int64_t)c.t0 * c.cols : 0);
         if (!all_logits) {
-            c.T = 1;
+            c.T = c.Tcall = 1; /* a product of one column, as engines count them */
             ev.row0 = 0;
             ev.nrows = ev.total = 1;
         }

@@ -25,8 +25,8 @@ typedef struct {
     int64_t differing, compared;
 } q4x_tap_count;
 
-/* 1 when what goes by this word (q4x_plan_lever_word) reads a lever other than the dtype of activations, so that
- * --bands keeps its nodes. */
+/* 1 when what goes by this word (q4x_plan_lever_word) reads a lever other than those that nearly every node reads
+ * (act, dot, repack), so that --bands keeps its nodes. */
 int q4x_tap_reads_choice(const char *word);
 
 typedef struct q4x_tapset q4x_tapset;

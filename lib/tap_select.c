@@ -41,8 +41,9 @@ static int gathers(const q4x_plan *p, int32_t i) {
 
 /* Where arms that differ in such a lever part. */
 int q4x_tap_reads_choice(const char *word) {
+    static const char everywhere[] = "act dot repack"; /* nearly every op, or every product, reads these */
     for (int i = 0; i < q4x_nlevers; i++)
-        if (strcmp(q4x_levers[i].name, "act") && q4x_levers[i].field != (size_t)-1 &&
+        if (!q4x_word_in(everywhere, q4x_levers[i].name) && q4x_levers[i].field != (size_t)-1 &&
             q4x_lever_scope(&q4x_levers[i], word))
             return 1;
     return 0;

@@ -15,6 +15,7 @@
 #include "lib/tap.h"
 #include "tests/h_dense.h"
 #include "tests/h_forward.h"
+#include "tests/h_synth.h"
 
 /* Every output of a run, row by row, for nodes of fixed width; and the end state. */
 typedef struct {
@@ -189,6 +190,8 @@ static void prefill_is_decode(void **s) {
 
 #define MICRO_B "tests/golden/micro-b"
 #define DENSE_A "tests/golden/dense-a"
+#define DEMO "tests/models/demo.gguf"
+#define Q8_0 "a file of Q8_0 weights" /* made by the test */
 static const struct {
     const char *model, *base, *spec;
 } LEVER_CASES[] = {
@@ -226,6 +229,15 @@ static const struct {
     {MICRO_B, "cpu", "cpu:kv=bf16@attn.ctx"},
     {MICRO_B, "cpu:act=bf16@attn.score", "cpu:act=bf16@attn.score,kv=f32"},
     {MICRO_B, "cpu", "cpu:attn.softmax=online"},
+    {MICRO_B, "cpu", "cpu:dot=serial"}, /* a prompt: the logits alone are a product of one column */
+    {MICRO_B, "cpu", "cpu:dot=blocked@logits"},
+    {MICRO_B, "cpu", "cpu:dot=q8k@moe.*"},
+    {MICRO_B, "cpu", "cpu:dot=neon"},
+    {DEMO, "cpu", "cpu:dot=q8k"},
+    {DEMO, "cpu", "cpu:dot=q8_1"},
+    {DEMO, "cpu:dot=q8k", "cpu:dot=q8k,repack=q4_kx8"},
+    {Q8_0, "cpu", "cpu:dot=neon@L01.*"},
+    {Q8_0, "cpu:dot=q8k", "cpu:dot=q8k,repack=q8_0x4"},
     {MICRO_B, "cpu", "cpu:qsa.extra=stl"},
     {MICRO_B, "cpu", "cpu:qsa.extra=stl@L07.*"},
     {DENSE_A, "cpu", "cpu:attn.softmax=online,kv=f16@L03.*"},
@@ -256,11 +268,22 @@ static void levers_are_tested(void **s) {
     }
 }
 
+/* The model of a case. */
+static q4x_net *case_net(const char *model) {
+    if (strcmp(model, Q8_0) != 0) return h_net(model);
+    char *dir = h_tmp(), path[512];
+    snprintf(path, sizeof path, "%s/q8_0.gguf", dir);
+    h_synth(path, q4x_geometry_find("tiny"), Q4X_FT_Q8_0, 1, 0, 2);
+    q4x_net *net = h_net(path);
+    h_tmp_remove(dir); /* what is mapped stays */
+    return net;
+}
+
 /* Each lever moves a bit (alive), and nothing before the first node that reads it (local). */
 static void levers_alive_and_local(void **s) {
     (void)s;
     for (int i = 0; i < NLEVER_CASES; i++) {
-        q4x_net *net = h_net(LEVER_CASES[i].model);
+        q4x_net *net = case_net(LEVER_CASES[i].model);
         const q4x_plan *p = q4x_net_plan(net);
         make_ids(p->d.V);
         result a = go(net, LEVER_CASES[i].base, 2, 0, IDS, 140, NULL, 1),
