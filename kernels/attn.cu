@@ -1,5 +1,6 @@
 /* attn.cu: eager attention of attn.h. A warp a score, a warp a row of probabilities, a thread a column of the context,
- * whose chain over the visible tokens is serial by contract. */
+ * whose chain over the visible tokens is serial by contract. Runs on a device refuse what these do not have: the online
+ * softmax and extra tokens (lib/run.c). */
 #include "kernels/attn.h"
 
 #include "kernels/arith.h"
@@ -42,10 +43,13 @@ static __device__ __forceinline__ const uint32_t *bits_of(const k_args *a, int s
     return some ? (const uint32_t *)(const void *)a->c.scratch + t * words_of(&a->d, a->c.Tc) : NULL;
 }
 
+static __global__ void append_k(const __grid_constant__ k_args a, int64_t kw) {
+    const int64_t i = k_tid();
+    if (i < a.c.T * kw) a.st.f[a.c.pos0 * kw + i] = k_kv_round(a.c.in[1][i], k_kv_type(&a.lv));
+}
 static void append(const k_call *c, void *stream) {
     const int64_t kw = (int64_t)c->d->G * c->d->hd;
-    cudaMemcpyAsync(c->st[0]->f + c->pos0 * kw, c->in[1], (size_t)(c->T * kw) * sizeof(float), cudaMemcpyDeviceToDevice,
-                    (cudaStream_t)stream);
+    K_LAUNCH(append_k, dim3(k_blocks(c->T * kw, K_THREADS)), dim3(K_THREADS), 0, stream, k_args_of(c), kw);
     c->st[0]->rows = c->pos0 + c->T;
 }
 
@@ -59,7 +63,8 @@ static __global__ void attn_score_k(const __grid_constant__ k_args a, int some, 
     float mine = 0.0f;
     for (int l = 0; l < K_WARP && j0 + l < Tc; l++) {
         if (!sees(&a, bit, t, j0 + l)) continue;
-        float y = k_attn_scaled(k_warp_dot(q, key + (j0 + l) * a.d.G * hd, hd), scale, a.lv.act);
+        float y = k_attn_scaled(k_warp_dot(q, key + (j0 + l) * a.d.G * hd, hd), scale,
+                                k_follow(a.lv.inner, a.lv.act));
         if (k_lane() == l) mine = y;
     }
     if (j0 + k_lane() < Tc) a.c.out[row * Tc + j0 + k_lane()] = mine;
@@ -91,7 +96,7 @@ static __global__ void attn_prob_k(const __grid_constant__ k_args a, int some) {
     }
     const float sum = k_warp_fold(acc);
     for (int64_t j = k_lane(); j < Tc; j += K_WARP)
-        if (sees(&a, bit, t, j)) y[j] = k_rd(y[j] / sum, a.lv.act);
+        if (sees(&a, bit, t, j)) y[j] = k_rd(y[j] / sum, k_follow(a.lv.inner, a.lv.act));
 }
 void attn_prob_cuda(const k_call *c, void *stream) {
     if (c->T == 0) return;
@@ -112,7 +117,7 @@ static __global__ void attn_ctx_k(const __grid_constant__ k_args a, int some) {
 }
 void attn_ctx_cuda(const k_call *c, void *stream) {
     if (c->T == 0) return;
-    const int some = see(c, 2, stream);
+    const int some = see(c, 3, stream);
     append(c, stream);
     K_LAUNCH(attn_ctx_k, dim3(k_blocks((int64_t)c->T * c->d->H * c->d->hd, K_THREADS)), dim3(K_THREADS), 0, stream,
              k_args_of(c), some);

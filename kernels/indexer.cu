@@ -34,10 +34,12 @@ static __global__ void idx_pool_k(const __grid_constant__ k_args a) {
         k_rope_pair(&y[i], &y[half + i], cc, ss, act);
     }
 }
+static __global__ void append_raw_k(const __grid_constant__ k_args a) {
+    const int64_t i = k_tid(), id = a.d.id;
+    if (i < a.c.T * id) a.st.f[a.c.pos0 * id + i] = k_kv_round(a.c.in[0][i], k_kv_type(&a.lv));
+}
 void idx_pool_cuda(const k_call *c, void *stream) {
-    const int64_t id = c->d->id;
-    cudaMemcpyAsync(c->st[0]->f + c->pos0 * id, c->in[0], (size_t)(c->T * id) * sizeof(float), cudaMemcpyDeviceToDevice,
-                    (cudaStream_t)stream);
+    k_each(append_raw_k, c, (int64_t)c->T * c->d->id, stream);
     c->st[0]->rows = c->pos0 + c->T;
     k_warps(idx_pool_k, c, c->T, stream);
 }
@@ -76,4 +78,13 @@ static __global__ void idx_sel_k(const __grid_constant__ k_args a) {
 }
 void idx_sel_cuda(const k_call *c, void *stream) {
     if (c->T > 0) K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(K_THREADS), 0, stream, k_args_of(c));
+}
+
+/* Nothing: runs on a device refuse qsa.extra=stl (lib/run.c). */
+static __global__ void idx_extra_k(const __grid_constant__ k_args a) {
+    const int64_t i = k_tid();
+    if (i < a.c.T * a.c.cols) a.c.out_i[i] = -1;
+}
+void idx_extra_cuda(const k_call *c, void *stream) {
+    k_each(idx_extra_k, c, c->T * c->cols, stream);
 }

@@ -473,7 +473,7 @@ static int64_t attention(int32_t T, int32_t pos0, int v) {
         kit k = fresh(T, v & 1);
         attention_dims(&k, T, pos0, sel);
         const int64_t Tc = k.c.Tc, kw = 2 * 40;
-        const int slot = which == 1 ? 1 : 2;
+        const int slot = which == 1 ? 1 : which == 2 ? 3 : 2;
         input(&k, 0, which ? 4 * Tc : 4 * 40, which == 1 ? 4 : 1, which == 1 && T == 5);
         if (which != 1) {
             input(&k, 1, kw, 1, T == 5);
