@@ -13,6 +13,7 @@ k_gdn_head k_gdn_head_of(const k_call *c, int32_t h) {
                         .dk = d->dk,
                         .dv = d->dv,
                         .act = c->lv->act,
+                        .places = k_gdn_places(c->lv),
                         .q = c->in[0] + kh,
                         .k = c->in[1] + kh,
                         .v = c->in[2] + vh,

@@ -75,11 +75,12 @@ typedef struct {
     float *A, *P;            /* [64, 64] */
     float *qs, *K;           /* [64, dk] */
     float *U;                /* [64, dv]; N after fresh() */
-    int32_t n, dk, dv;
+    float *M;                /* [64, 64]: the rounded inverse (gdn.inv) */
+    int32_t n, dk, dv, places;
 } chunk;
 
 static __host__ __device__ __forceinline__ int64_t chunk_floats(const k_dims *d) {
-    return 4 * CH + 2 * CH * CH + 2 * CH * (int64_t)d->dk + CH * (int64_t)d->dv;
+    return 4 * CH + 3 * CH * CH + 2 * CH * (int64_t)d->dk + CH * (int64_t)d->dv;
 }
 
 static __device__ __forceinline__ chunk chunk_of(const k_args *a, int32_t h) {
@@ -93,9 +94,16 @@ static __device__ __forceinline__ chunk chunk_of(const k_args *a, int32_t h) {
     x.qs = x.P + CH * CH;
     x.K = x.qs + CH * (int64_t)a->d.dk;
     x.U = x.K + CH * (int64_t)a->d.dk;
+    x.M = x.U + CH * (int64_t)a->d.dv;
     x.dk = a->d.dk;
     x.dv = a->d.dv;
+    x.places = k_gdn_places(&a->lv);
     return x;
+}
+
+/* The dtype of what a lever places. */
+static __device__ __forceinline__ int32_t placed(const chunk *x, int32_t place) {
+    return x->places & place ? K_ACT_BF16 : K_ACT_F32;
 }
 
 /* G, E, L, beta, qs, then A and P. */
@@ -132,39 +140,66 @@ static __device__ void weights(const chunk *x, const head *h, float scale) {
     __syncthreads();
 }
 
-/* Forward substitution: column c of U, or of K behind them, down all rows. */
+/* What U and K are made of: element j of row i. */
+static __device__ __forceinline__ float right_side(const chunk *x, const head *h, int is_u, int32_t i, int32_t j) {
+    return is_u ? x->beta[i] * h->v[i * h->vstep + j] : (x->beta[i] * x->E[i]) * h->k[i * h->kstep + j];
+}
+
+/* Column c of M: substituted in f32, rounded when it is whole. */
+static __device__ void inverse(const chunk *x) {
+    for (int32_t c = (int32_t)threadIdx.x; c < x->n; c += (int32_t)blockDim.x) {
+        for (int32_t i = 0; i < x->n; i++) {
+            float acc = 0.0f;
+            for (int32_t r = 0; r < i; r++) acc = fmaf(x->A[i * CH + r], x->M[r * CH + c], acc);
+            x->M[i * CH + c] = (i == c ? 1.0f : 0.0f) - acc;
+        }
+        for (int32_t i = 0; i < x->n; i++) x->M[i * CH + c] = k_round_bf16(x->M[i * CH + c]);
+    }
+    __syncthreads();
+}
+
+/* Column c of U, or of K behind them: by the inverse, or by forward substitution down all rows; then its store. */
 static __device__ void solve(const chunk *x, const head *h) {
+    if (x->places & K_PLACE_INV) inverse(x);
     for (int32_t c = (int32_t)threadIdx.x; c < x->dv + x->dk; c += (int32_t)blockDim.x) {
         const int is_u = c < x->dv, j = is_u ? c : c - x->dv, ld = is_u ? x->dv : x->dk;
         float *col = (is_u ? x->U : x->K) + j;
         for (int32_t i = 0; i < x->n; i++) {
             float acc = 0.0f;
-            for (int32_t r = 0; r < i; r++) acc = fmaf(x->A[i * CH + r], col[r * ld], acc);
-            float b = is_u ? x->beta[i] * h->v[i * h->vstep + j] : (x->beta[i] * x->E[i]) * h->k[i * h->kstep + j];
-            col[i * ld] = b - acc;
+            if (x->places & K_PLACE_INV) {
+                for (int32_t r = 0; r <= i; r++) acc = fmaf(x->M[i * CH + r], right_side(x, h, is_u, r, j), acc);
+                col[i * ld] = acc;
+            } else {
+                for (int32_t r = 0; r < i; r++) acc = fmaf(x->A[i * CH + r], col[r * ld], acc);
+                col[i * ld] = right_side(x, h, is_u, i, j) - acc;
+            }
         }
+        const int32_t act = placed(x, is_u ? K_PLACE_U : K_PLACE_W);
+        for (int32_t i = 0; i < x->n; i++) col[i * ld] = k_rd(col[i * ld], act);
     }
     __syncthreads();
 }
 
 /* U becomes N. */
 static __device__ void fresh(const chunk *x, const head *h) {
+    const int32_t hop = placed(x, K_PLACE_HOP), vnew = placed(x, K_PLACE_VNEW);
     for (int32_t at = (int32_t)threadIdx.x; at < x->n * x->dv; at += (int32_t)blockDim.x) {
         const int32_t i = at / x->dv, j = at % x->dv;
         float acc = 0.0f;
-        for (int32_t e = 0; e < x->dk; e++) acc = fmaf(x->K[i * x->dk + e], h->S[(int64_t)e * x->dv + j], acc);
-        x->U[at] = x->U[at] - acc;
+        for (int32_t e = 0; e < x->dk; e++)
+            acc = fmaf(x->K[i * x->dk + e], k_rd(h->S[(int64_t)e * x->dv + j], hop), acc);
+        x->U[at] = k_rd(x->U[at] - acc, vnew);
     }
     __syncthreads();
 }
 
 static __device__ void finish(const chunk *x, const head *h, int32_t act) {
-    const int32_t n = x->n, dk = x->dk, dv = x->dv;
+    const int32_t n = x->n, dk = x->dk, dv = x->dv, read = placed(x, K_PLACE_H);
     for (int32_t at = (int32_t)threadIdx.x; at < n * dv; at += (int32_t)blockDim.x) {
         const int32_t i = at / dv, j = at % dv;
         float pn = 0.0f, qs = 0.0f;
         for (int32_t r = 0; r <= i; r++) pn = fmaf(x->P[i * CH + r], x->U[r * dv + j], pn);
-        for (int32_t e = 0; e < dk; e++) qs = fmaf(x->qs[i * dk + e], h->S[(int64_t)e * dv + j], qs);
+        for (int32_t e = 0; e < dk; e++) qs = fmaf(x->qs[i * dk + e], k_rd(h->S[(int64_t)e * dv + j], read), qs);
         h->out[i * h->vstep + j] = k_rd(fmaf(x->E[i], qs, pn), act);
     }
     __syncthreads();

@@ -15,6 +15,13 @@
  *         Z_j = sum_i L_i k_i M_ij
  * The mean squares: squares in place of the bounds, .18 u^2 chains in place of gamma; a product of an error of S with
  * a vector keeps 1/dk of the square, |T|^2/dk that of T.
+ *
+ * A rounding to bf16 that a lever places adds, with v = 2^-8, behind the solve
+ *   f_i   += v|U_i| (gdn.u), v|K_i||S| (gdn.w), v|N_i| (gdn.vnew), v sum_(j<i) |M_ij||r_j| (gdn.inv),
+ *            r = (I + A) N, what M is multiplied with
+ * and, as an error v|S| of S that reaches o_i through E_i q_i (gdn.h), through R_i - E_i q_i (gdn.hop) or R_i (both),
+ * and the next S through T - E I (gdn.hop). gdn.inv adds the f32 roundings of M (into e) and of its products (into f).
+ * Products of two of these errors are 2^-8 of one: hard is taken 1.1 times.
  */
 #include <string.h>
 
@@ -31,7 +38,7 @@ typedef struct {
 
 /* One chunk's sizes and errors; matrices in scratch. */
 typedef struct {
-    float *U, *out, *M, *PM, *row;                 /* [CH, dv] before N, [CH, dv], [CH, CH] twice, [dk] */
+    float *U, *out, *M, *PM, *row;                 /* [CH, dv] before N, [CH, dv], [CH, CH] twice, [dk] or [dv] */
     double k2[CH], u2[CH], w2[CH], n2[CH], ks[CH]; /* |k_i|^2 |U_i|^2 |K_i|^2 |N_i|^2 |K_i S|^2 */
     double lu[CH], lw[CH];                         /* |sum_j A_ij U_j|^2, |sum_j A_ij K_j|^2 */
     double cg[CH], cg2[CH];                        /* running sums of |G_r|, G_r^2 */
@@ -39,10 +46,15 @@ typedef struct {
     double s2, grow; /* |S|^2 before the chunk, product of lambda */
     err s;           /* of S */
     double keep;     /* what the chunks so far leave of the square of an error of S */
+    double slack;    /* second orders of roundings to bf16 */
 } sizes;
 
+/* The mean square of one rounding to bf16, relative. */
+#define RV2 (K_RMS2 * 0x1p-16)
+#define RV 0x1p-8
+
 int64_t k_gdn_band_chunk_work(const k_dims *d) {
-    return k_gdn_chunk_work(d) + CH * (d->dv + 15 + 16 + (int64_t)d->dv + 2 * CH) + d->dk;
+    return k_gdn_chunk_work(d) + CH * (d->dv + 15 + 16 + (int64_t)d->dv + 2 * CH) + d->dk + d->dv;
 }
 
 /* sum (scale x - y)^2 */
@@ -130,20 +142,73 @@ static void solve_errors(const k_gdn_rows *x, sizes *z) {
     }
 }
 
-/* |R_i|^2 */
-static double reach2(const k_gdn_rows *x, const sizes *z, int32_t i) {
+/* r_i into z->row; its size. */
+static double right_side(const k_gdn_rows *x, const sizes *z, int32_t i) {
+    const int32_t dv = x->a->dv;
+    memcpy(z->row, x->U + i * x->vw, (size_t)dv * sizeof *z->row);
+    for (int32_t j = 0; j < i; j++)
+        for (int32_t c = 0; c < dv; c++) z->row[c] += x->A[i * CH + j] * x->U[j * x->vw + c];
+    return sqrt(k_norm2(z->row, dv));
+}
+
+static void inverse_errors(const k_gdn_rows *x, sizes *z) {
+    const k_gdn_head *a = x->a;
+    double r[CH], m[CH], bv[CH], bk[CH];
+    for (int32_t i = 0; i < x->n; i++) {
+        const double b = fabs((double)x->beta[i]);
+        double h = 0.0, r2 = 0.0, parts = 0.0, rows = 0.0;
+        r[i] = right_side(x, z, i);
+        bv[i] = b * sqrt(k_norm2(a->v + (x->t + i) * a->vstep, a->dv));
+        bk[i] = b * (double)x->E[i] * sqrt(z->k2[i] * z->s2);
+        m[i] = 0.0;
+        for (int32_t j = 0; j <= i; j++) {
+            const double M = fabs((double)z->M[i * CH + j]);
+            m[i] += M * r[j];
+            parts += M * (bv[j] + bk[j]);
+            if (j == i) break; /* the diagonal is 1 */
+            h += RV * M * r[j];
+            r2 += RV2 * M * M * r[j] * r[j];
+            rows += fabs((double)x->A[i * CH + j]) * m[j];
+        }
+        z->e[i].h += k_gamma(i + 1) * rows + K_U * m[i];
+        z->f[i].h += h + k_gamma(i + 1) * parts;
+        z->f[i].r2 += r2;
+    }
+}
+
+/* What the levers' roundings leave behind the solve. */
+static void place_errors(const k_gdn_rows *x, sizes *z) {
+    const int32_t places = x->a->places;
+    for (int32_t i = 0; i < x->n; i++) {
+        const double u2 = places & K_PLACE_U ? z->u2[i] : 0.0, n2 = places & K_PLACE_VNEW ? z->n2[i] : 0.0;
+        const double w2 = places & K_PLACE_W ? z->w2[i] * z->s2 : 0.0;
+        z->f[i].h += RV * (sqrt(u2) + sqrt(n2) + sqrt(w2));
+        z->f[i].r2 += RV2 * (u2 + n2 + w2 / x->a->dk);
+    }
+    if (places & K_PLACE_INV) inverse_errors(x, z);
+}
+
+/* |q E_i q_i - k sum_j P_ij K_j|^2: R_i with q = k = 1 */
+static double reach2(const k_gdn_rows *x, const sizes *z, int32_t i, float q, float k) {
     const int32_t dk = x->a->dk;
-    for (int32_t c = 0; c < dk; c++) z->row[c] = x->E[i] * x->qs[i * x->kw + c];
+    for (int32_t c = 0; c < dk; c++) z->row[c] = q * x->E[i] * x->qs[i * x->kw + c];
     for (int32_t j = 0; j <= i; j++)
-        for (int32_t c = 0; c < dk; c++) z->row[c] -= x->P[i * CH + j] * x->K[j * x->kw + c];
+        for (int32_t c = 0; c < dk; c++) z->row[c] -= k * x->P[i * CH + j] * x->K[j * x->kw + c];
     return k_norm2(z->row, dk);
+}
+
+/* The same of what reads a rounded S. */
+static double reach_rounded2(const k_gdn_rows *x, const sizes *z, int32_t i) {
+    const int h = (x->a->places & K_PLACE_H) != 0, hop = (x->a->places & K_PLACE_HOP) != 0;
+    return h || hop ? reach2(x, z, i, (float)h, (float)hop) : 0.0;
 }
 
 static void out_errors(const k_gdn_rows *x, const sizes *z, k_band *add) {
     const k_gdn_head *a = x->a;
     const double dk = a->dk;
     for (int32_t i = 0; i < x->n; i++) {
-        const double q2 = k_norm2(x->qs + i * x->kw, a->dk), E = (double)x->E[i], R2 = reach2(x, z, i);
+        const double q2 = k_norm2(x->qs + i * x->kw, a->dk), E = (double)x->E[i];
+        const double R2 = reach2(x, z, i, 1.0f, 1.0f), S2 = reach_rounded2(x, z, i) * z->s2;
         const double o2 = k_norm2(z->out + (int64_t)i * a->dv, a->dv), qs2 = E * E * q2 * z->s2 / dk;
         const err eE = exp_error(x, z, i, -1);
         double h = sqrt(R2) * z->s.h + (k_gamma(dk) + 2.0 * K_U + eE.h) * sqrt(dk * qs2) + K_U * sqrt(o2), pn = 0.0;
@@ -159,18 +224,18 @@ static void out_errors(const k_gdn_rows *x, const sizes *z, k_band *add) {
             pn += P * n;
             pn2 += P2 * z->n2[j];
         }
-        h += k_gamma(i + 2) * pn;
-        r2 += k_serial_rms2(i + 1, pn2, pn2);
-        k_gdn_band_out(a->act, sqrt(o2), h, r2, add);
+        h += k_gamma(i + 2) * pn + RV * sqrt(S2);
+        r2 += k_serial_rms2(i + 1, pn2, pn2) + RV2 * S2 / dk;
+        k_gdn_band_out(a->act, sqrt(o2), z->slack * h, r2, add);
     }
 }
 
-/* |T|^2, row by row */
-static double turn2(const k_gdn_rows *x, const sizes *z) {
+/* |T|^2, row by row; e = 0: |T - E I|^2 */
+static double turn2(const k_gdn_rows *x, const sizes *z, float e) {
     const int32_t dk = x->a->dk;
     double s = 0.0;
     for (int32_t r = 0; r < dk; r++) {
-        for (int32_t c = 0; c < dk; c++) z->row[c] = c == r ? x->E[x->n - 1] : 0.0f;
+        for (int32_t c = 0; c < dk; c++) z->row[c] = c == r ? e : 0.0f;
         for (int32_t i = 0; i < x->n; i++) {
             float lk = x->kt[r * CH + i]; /* L_i k_i by now */
             for (int32_t c = 0; c < dk; c++) z->row[c] -= lk * x->K[i * x->kw + c];
@@ -197,9 +262,12 @@ static void state_errors(const k_gdn_rows *x, sizes *z) {
     const double E = (double)x->E[last], after2 = state2(x);
     const err eE = exp_error(x, z, last, -1);
     double h = E * (z->grow * z->s.h + eE.h * sqrt(z->s2)) + K_U * sqrt(after2), sum2 = 0.0;
-    const double keep = turn2(x, z) / a->dk;
+    const double keep = turn2(x, z, x->E[last]) / a->dk;
+    const double hop2 = a->places & K_PLACE_HOP ? turn2(x, z, 0.0f) * z->s2 : 0.0;
     double r2 = keep * z->s.r2 + RU2 * (E * E * eE.r2 * z->s2 + after2);
     z->keep *= keep;
+    h += RV * sqrt(hop2);
+    r2 += RV2 * hop2 / a->dk;
     for (int32_t i = 0; i < x->n; i++) {
         const err X = exp_error(x, z, last, i);
         const double lk2 = (double)x->L[i] * (double)x->L[i] * z->k2[i], Z2 = spread2(x, z, i);
@@ -212,7 +280,7 @@ static void state_errors(const k_gdn_rows *x, sizes *z) {
 
 void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add, k_gdn_turn *turn) {
     k_gdn_rows x = k_gdn_rows_of(a, work);
-    sizes z = {.U = x.S + a->dk * x.vw, .keep = 1.0};
+    sizes z = {.U = x.M + CH * CH, .keep = 1.0, .slack = a->places ? 1.1 : 1.0};
     z.out = z.U + CH * x.vw;
     z.M = z.out + (int64_t)CH * a->dv;
     z.PM = z.M + CH * CH;
@@ -229,11 +297,12 @@ void k_gdn_band_chunk(const k_gdn_head *a, float *work, k_band *add, k_gdn_turn 
         }
         inverse(&x, &z);
         solve_errors(&x, &z);
+        place_errors(&x, &z);
         k_gdn_chunk_finish(&x, z.out, a->dv);
         out_errors(&x, &z, add);
         state_errors(&x, &z);
     }
-    k_gdn_band_state(z.s.h, z.s.r2, &turn->made);
+    k_gdn_band_state(z.slack * z.s.h, z.s.r2, &turn->made);
     turn->keep = z.keep;
     k_gdn_rows_end(&x);
 }

@@ -101,7 +101,7 @@ static int64_t width(int64_t n) {
 
 int64_t k_gdn_chunk_work(const k_dims *d) {
     const int64_t kw = width(d->dk), vw = width(d->dv);
-    return CH * 4 + 2 * CH * CH + 2 * CH * kw + d->dk * CH + CH * vw + d->dk * vw;
+    return CH * 4 + 3 * CH * CH + 2 * CH * kw + d->dk * CH + CH * vw + 2 * d->dk * vw;
 }
 
 k_gdn_rows k_gdn_rows_of(const k_gdn_head *a, float *w) {
@@ -117,6 +117,8 @@ k_gdn_rows k_gdn_rows_of(const k_gdn_head *a, float *w) {
     x.kt = x.K + CH * x.kw;
     x.U = x.kt + a->dk * CH;
     x.S = x.U + CH * x.vw;
+    x.R = x.S + a->dk * x.vw;
+    x.M = x.R + a->dk * x.vw;
     for (int64_t e = 0; e < a->dk; e++) memcpy(x.S + e * x.vw, a->S + e * a->dv, (size_t)a->dv * sizeof *x.S);
     return x;
 }
@@ -176,7 +178,32 @@ void k_gdn_chunk_weights(k_gdn_rows *x) {
     }
 }
 
-/* Rows of U and K by forward substitution: columns do not meet, so a panel of them goes down all rows. */
+static void round_rows(float *x, int64_t step, int64_t rows, int64_t cols) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) x[i * step + j] = k_round_bf16(x[i * step + j]);
+}
+
+/* y_i = y_i - sum_(j<i) A_ij y_j: columns do not meet, so a panel of them goes down all rows. */
+static void substitute(const k_gdn_rows *x, float *y, int64_t step, int64_t cols) {
+    for (int64_t j = 0; j < cols; j += PANEL)
+        for (int32_t i = 0; i < x->n; i++)
+            row(SUB, x->A + i * CH, y + j, step, y + i * step + j, cols - j < PANEL ? cols - j : PANEL, i);
+}
+
+/* y_i = sum_(j<=i) M_ij y_j, the last row first: it alone reads the last y. */
+static void multiply(const k_gdn_rows *x, float *y, int64_t step, int64_t cols) {
+    for (int64_t j = 0; j < cols; j += PANEL)
+        for (int32_t i = x->n - 1; i >= 0; i--)
+            row(SET, x->M + i * CH, y + j, step, y + i * step + j, cols - j < PANEL ? cols - j : PANEL, i + 1);
+}
+
+static void inverse(const k_gdn_rows *x) {
+    memset(x->M, 0, sizeof(float[CH * CH]));
+    for (int32_t i = 0; i < x->n; i++) x->M[i * CH + i] = 1.0f;
+    substitute(x, x->M, CH, x->n);
+    round_rows(x->M, CH, x->n, x->n);
+}
+
 void k_gdn_chunk_solve(const k_gdn_rows *x) {
     const k_gdn_head *a = x->a;
     for (int32_t i = 0; i < x->n; i++) {
@@ -185,26 +212,36 @@ void k_gdn_chunk_solve(const k_gdn_rows *x) {
         for (int32_t j = 0; j < a->dv; j++) x->U[i * x->vw + j] = b * v[j];
         for (int32_t e = 0; e < a->dk; e++) x->K[i * x->kw + e] = be * k[e];
     }
-    for (int64_t j = 0; j < a->dv; j += PANEL)
-        for (int32_t i = 0; i < x->n; i++)
-            row(SUB, x->A + i * CH, x->U + j, x->vw, x->U + i * x->vw + j, a->dv - j < PANEL ? a->dv - j : PANEL, i);
-    for (int64_t e = 0; e < a->dk; e += PANEL)
-        for (int32_t i = 0; i < x->n; i++)
-            row(SUB, x->A + i * CH, x->K + e, x->kw, x->K + i * x->kw + e, a->dk - e < PANEL ? a->dk - e : PANEL, i);
+    if (a->places & K_PLACE_INV) {
+        inverse(x);
+        multiply(x, x->U, x->vw, a->dv);
+        multiply(x, x->K, x->kw, a->dk);
+    } else {
+        substitute(x, x->U, x->vw, a->dv);
+        substitute(x, x->K, x->kw, a->dk);
+    }
+    if (a->places & K_PLACE_U) round_rows(x->U, x->vw, x->n, a->dv);
+    if (a->places & K_PLACE_W) round_rows(x->K, x->kw, x->n, a->dk);
 }
 
 void k_gdn_chunk_new(const k_gdn_rows *x) {
+    const k_gdn_head *a = x->a;
+    if (a->places & (K_PLACE_H | K_PLACE_HOP)) {
+        memcpy(x->R, x->S, (size_t)(a->dk * x->vw) * sizeof *x->R);
+        round_rows(x->R, x->vw, a->dk, a->dv);
+    }
     const mm_args ks = {.a = x->K,
                         .arow = x->kw,
                         .acol = 1,
-                        .b = x->S,
+                        .b = a->places & K_PLACE_HOP ? x->R : x->S,
                         .brow = x->vw,
                         .c = x->U,
                         .crow = x->vw,
                         .m = x->n,
-                        .n = x->a->dv,
-                        .k = x->a->dk};
+                        .n = a->dv,
+                        .k = a->dk};
     mm(SUB, ks);
+    if (a->places & K_PLACE_VNEW) round_rows(x->U, x->vw, x->n, a->dv);
 }
 
 void k_gdn_chunk_finish(const k_gdn_rows *x, float *out, int64_t ostep) {
@@ -215,7 +252,7 @@ void k_gdn_chunk_finish(const k_gdn_rows *x, float *out, int64_t ostep) {
     const mm_args qs = {.a = x->qs,
                         .arow = x->kw,
                         .acol = 1,
-                        .b = x->S,
+                        .b = a->places & K_PLACE_H ? x->R : x->S,
                         .brow = x->vw,
                         .c = out,
                         .crow = ostep,

@@ -9,6 +9,7 @@
 
 typedef struct {
     int32_t T, dk, dv, act;
+    int32_t places;        /* k_gdn_places, read by chunks */
     const float *q, *k;    /* row t at + t * kstep, dk wide */
     const float *v;        /* row t at + t * vstep, dv wide */
     const float *g, *beta; /* token t at + t * hstep */
@@ -37,6 +38,8 @@ typedef struct {
     float *qs, *K, *kt;      /* [64, dk] [64, dk] [dk, 64] */
     float *U;                /* [64, dv]; N after k_gdn_chunk_new */
     float *S;                /* [dk, dv] */
+    float *M;                /* [64, 64], lower triangle: the rounded inverse (gdn.inv) */
+    float *R;                /* [dk, dv]: S rounded (gdn.h, gdn.hop) */
 } k_gdn_rows;
 
 int64_t k_gdn_chunk_work(const k_dims *d);

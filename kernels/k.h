@@ -87,7 +87,7 @@ typedef struct {
 } k_levers;
 
 enum { K_ACT_F32, K_ACT_BF16 };
-enum { K_GDN_SEQ, K_GDN_CHUNK64 };
+enum { K_GDN_SEQ, K_GDN_CHUNK64, K_GDN_CHUNK64_BF16 };
 /* Of the levers that follow another unless they are given: act|f32|bf16, rule|f32|bf16 (k_follow in round.h). */
 enum { K_FOLLOW, K_FOLLOW_F32, K_FOLLOW_BF16 };
 enum { K_ROUTER_ACT, K_ROUTER_F32, K_ROUTER_BF16 };

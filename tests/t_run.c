@@ -127,6 +127,7 @@ static const struct {
     {"tests/golden/dense-a", "cpu"},
     {"tests/golden/dense-a", "cpu:act=bf16"},
     {"tests/golden/dense-a", "cpu:gdn=chunk64"},
+    {"tests/golden/dense-a", "cpu:gdn=chunk64-bf16"},
 };
 
 static void nulls(void **s) {
@@ -197,6 +198,19 @@ static const struct {
 } LEVER_CASES[] = {
     {MICRO_B, "cpu", "cpu:act=bf16"},
     {MICRO_B, "cpu", "cpu:gdn=chunk64"},
+    {MICRO_B, "cpu", "cpu:gdn=chunk64-bf16"},
+    {MICRO_B, "cpu:gdn=chunk64", "cpu:gdn=chunk64,gdn.h=bf16"},
+    {MICRO_B, "cpu:gdn=chunk64", "cpu:gdn=chunk64,gdn.hop=bf16@L04.*"},
+    {MICRO_B, "cpu:gdn=chunk64", "cpu:gdn=chunk64,gdn.w=bf16"},
+    {MICRO_B, "cpu:gdn=chunk64", "cpu:gdn=chunk64,gdn.u=bf16"},
+    {MICRO_B, "cpu:gdn=chunk64", "cpu:gdn=chunk64,gdn.vnew=bf16"},
+    {MICRO_B, "cpu:gdn=chunk64", "cpu:gdn=chunk64,gdn.inv=bf16@gdn.core"},
+    {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.h=f32"},
+    {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.hop=f32"},
+    {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.w=f32@L01.*"},
+    {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.u=f32"},
+    {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.vnew=f32"},
+    {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.inv=f32"},
     {MICRO_B, "cpu", "cpu:moe.combine=experts"},
     {MICRO_B, "cpu", "cpu:rope.freq=bf16"},
     {MICRO_B, "cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"},
