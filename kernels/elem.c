@@ -21,9 +21,10 @@ K_INLINE void add_row(const float *restrict a, const float *restrict b, float *r
 }
 
 static void add_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
+    const int32_t act = c->per ? k_resid(c->lv) : c->lv->act;
     (void)ctx;
     for (int64_t t = lo; t < hi; t++)
-        K_BY_ACT(c->lv->act, add_row, c->in[0] + t * c->cols, c->in[1] + t * c->cols, c->out + t * c->cols, c->cols);
+        K_BY_ACT(act, add_row, c->in[0] + t * c->cols, c->in[1] + t * c->cols, c->out + t * c->cols, c->cols);
 }
 
 void add_cpu(const k_call *c) {
@@ -95,14 +96,18 @@ void gdn_g_cpu(const k_call *c) {
 
 /* ---- bands ---- */
 
-void k_store_band(const k_call *c, int32_t stores, int32_t steps, k_band *add) {
-    double e = stores * k_store_hard(c->lv->act) + steps * K_STEP_HARD, sum = 0.0;
+static void store_band(const k_call *c, int32_t act, int32_t stores, int32_t steps, k_band *add) {
+    double e = stores * k_store_hard(act) + steps * K_STEP_HARD, sum = 0.0;
     /* the product of the (1 + e_i) is below e^e, the exact value at most 1 / (1 - (e^e - 1)) of the stored one, and
      * e^e - 1 < e + e^2 for e < 1: all of it below e (1 + 3 e) for the few per mille that e is */
     double hard = e * (1.0 + 3.0 * e);
     for (int64_t i = 0; i < c->T * c->cols; i++) sum += (double)c->out[i] * (double)c->out[i];
     add->hard2 += hard * hard * sum;
-    add->rms2 += k_store_rms2(c->lv->act, stores * sum) + steps * K_STEP_RMS2 * sum;
+    add->rms2 += k_store_rms2(act, stores * sum) + steps * K_STEP_RMS2 * sum;
+}
+
+void k_store_band(const k_call *c, int32_t stores, int32_t steps, k_band *add) {
+    store_band(c, c->lv->act, stores, steps, add);
 }
 
 void move_band(const k_call *c, k_band *add) {
@@ -111,7 +116,7 @@ void move_band(const k_call *c, k_band *add) {
 }
 
 void add_band(const k_call *c, k_band *add) {
-    k_store_band(c, 1, 1, add);
+    store_band(c, c->per ? k_resid(c->lv) : c->lv->act, 1, 1, add);
 }
 void sigmoid_band(const k_call *c, k_band *add) {
     k_store_band(c, 1, 5, add);

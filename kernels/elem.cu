@@ -21,7 +21,7 @@ void widen_cuda(const k_call *c, void *stream) {
 
 static __global__ void add_k(const __grid_constant__ k_args a) {
     int64_t i = k_tid();
-    if (i < a.c.T * a.c.cols) a.c.out[i] = k_add1(a.c.in[0][i], a.c.in[1][i], a.lv.act);
+    if (i < a.c.T * a.c.cols) a.c.out[i] = k_add1(a.c.in[0][i], a.c.in[1][i], a.c.per ? k_resid(&a.lv) : a.lv.act);
 }
 void add_cuda(const k_call *c, void *stream) {
     k_each(add_k, c, c->T * c->cols, stream);

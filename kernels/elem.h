@@ -2,14 +2,15 @@
  *
  * For all of them: rows are independent; out never overlaps an input; every step is one f32 operation rounded once, in
  * the order written; no fma; NaN spreads through arithmetic and is moved by MOVE ops; T = 0 does nothing. rd = k_rd
- * under lever act, the only lever they read but for swiglu's moe.act. Sources: the spec's sections named; the functions
- * are arith.h's.
+ * under lever act, the only lever they read but for swiglu's moe.act and add's resid. Sources: the spec's sections
+ * named; the functions are arith.h's.
  *
  *   op         computes                                  in                              rounds             spec
  *   slice      out = columns off .. off+cols             in[0] [T,Ci]                    never (MOVE)       9.4
  *   widen      out = N copies side by side, N =          in[0] [T,D]                     never (MOVE)       2
  *              cols / in_cols[0]
- *   add        rd(a + b)                                 in[0], in[1] [T,cols]           1 store            2, 7.4
+ *   add        rd(a + b); c->per 1, the residual         in[0], in[1] [T,cols]           1 store            2, 7.4
+ *              stream: under lever resid
  *   sigmoid    rd(sig(x))                                in[0] [T,cols]                  1 store            3.1, 4.1
  *   swiglu     rd(rd(silu(g)) * u); lever moe.act =      in[0] g, in[1] u [T,cols]       2 stores           6
  *              gelu: rd(rd(gelu(g)) * u)
@@ -69,6 +70,11 @@ K_HD float k_gdn_g1(float a, float na, float dt) {
 /* The band of a chain of products: every error is relative to the result, so the result alone tells it. `stores` of the
  * chain round under act, `steps` f32 operations round to 2^-24 (a function of arith.h counts as two steps an ulp). */
 void k_store_band(const k_call *c, int32_t stores, int32_t steps, k_band *add);
+
+/* The dtype that the residual stream is stored in. */
+K_HD int32_t k_resid(const k_levers *lv) {
+    return k_follow(lv->resid, lv->act);
+}
 
 void slice_cpu(const k_call *c);
 void widen_cpu(const k_call *c);

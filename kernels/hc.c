@@ -28,17 +28,31 @@ void hc_mix_cpu(const k_call *c) {
 }
 
 K_INLINE void add_stream(const float *restrict h, const float *restrict y, float inj, float *restrict out, int64_t D,
-                         int32_t act) {
-    for (int64_t i = 0; i < D; i++) out[i] = k_hc_add1(h[i], y[i], inj, act);
+                         int32_t act, int32_t resid) {
+    for (int64_t i = 0; i < D; i++) out[i] = k_hc_add1(h[i], y[i], inj, act, resid);
+}
+
+K_INLINE void add_stream_alike(const float *h, const float *y, float inj, float *out, int64_t D, int32_t act) {
+    add_stream(h, y, inj, out, D, act, act);
+}
+
+K_INLINE void add_stream_apart(const float *h, const float *y, float inj, float *out, int64_t D, int32_t act) {
+    add_stream(h, y, inj, out, D, act, act == K_ACT_BF16 ? K_ACT_F32 : K_ACT_BF16);
 }
 
 static void hc_add_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
     (void)ctx;
     int64_t W = c->cols, D = c->in_cols[1], N = c->in_cols[2];
+    const int32_t act = c->lv->act, resid = k_resid(c->lv);
     for (int64_t t = lo; t < hi; t++)
-        for (int64_t s = 0; s < N; s++)
-            K_BY_ACT(c->lv->act, add_stream, c->in[0] + t * W + s * D, c->in[1] + t * D, c->in[2][t * N + s],
-                     c->out + t * W + s * D, D);
+        for (int64_t s = 0; s < N; s++) {
+            const float *h = c->in[0] + t * W + s * D, *y = c->in[1] + t * D, inj = c->in[2][t * N + s];
+            float *out = c->out + t * W + s * D;
+            if (resid == act) /* constants for the loop, one function for each pair */
+                K_BY_ACT(act, add_stream_alike, h, y, inj, out, D);
+            else
+                K_BY_ACT(act, add_stream_apart, h, y, inj, out, D);
+        }
 }
 
 void hc_add_cpu(const k_call *c) {
@@ -68,12 +82,14 @@ void hc_mix_band(const k_call *c, k_band *add) {
 
 void hc_add_band(const k_call *c, k_band *add) {
     int64_t W = c->cols, D = c->in_cols[1], N = c->in_cols[2];
-    double h = k_store_hard(c->lv->act) + K_STEP_HARD, r2 = k_store_rms2(c->lv->act, 1.0) + K_STEP_RMS2;
+    const int32_t act = c->lv->act, resid = k_resid(c->lv);
+    double hp = k_store_hard(act) + K_STEP_HARD, rp2 = k_store_rms2(act, 1.0) + K_STEP_RMS2;
+    double hy = k_store_hard(resid) + K_STEP_HARD, ry2 = k_store_rms2(resid, 1.0) + K_STEP_RMS2;
     for (int64_t k = 0; k < c->T * W; k++) {
         int64_t t = k / W, s = k % W / D;
         double p = fabs((double)c->in[1][t * D + k % D] * (double)c->in[2][t * N + s]), y = fabs((double)c->out[k]);
-        double hard = h * (p + y) * (1.0 + 2.0 * h);
+        double hard = (hp * p + hy * y) * (1.0 + hp + hy);
         add->hard2 += hard * hard;
-        add->rms2 += r2 * (p * p + y * y);
+        add->rms2 += rp2 * p * p + ry2 * y * y;
     }
 }

@@ -3,14 +3,14 @@
  *   hc_mix  spec 3.1. in[0] gate m [T,W], in[1] normalised streams xn [T,W] -> out [T,D], D = cols, N = in_cols[0] / D
  *           p_s = rd(m xn); out = rd((((p_0 + p_1) + p_2) + ..) / N). ORDERED
  *   hc_add  spec 3.2. in[0] H [T,W], in[1] y [T,D], in[2] inj [T,N] -> out [T,W]
- *           out = rd(H + rd(y inj_s)). EXACT
+ *           out = rr(H + rd(y inj_s)), rr = k_rd under lever resid, by default rd. EXACT
  *
  * order    hc_mix: streams ascending, from p_0 (not from +0)
  * rounds   as written, the sums of hc_mix and its quotient in f32, one rounding each
  * fma      none
  * special  NaN and inf spread; a sum of -0 stays -0
  * bound    <op>_band, from their own operands
- * levers   act
+ * levers   act; hc_add: resid
  * out never overlaps an input; rows and columns are independent.
  */
 #ifndef K_HC_H
@@ -23,8 +23,8 @@
 extern "C" {
 #endif
 
-K_HD float k_hc_add1(float h, float y, float inj, int32_t act) {
-    return k_rd(h + k_rd(y * inj, act), act);
+K_HD float k_hc_add1(float h, float y, float inj, int32_t act, int32_t resid) {
+    return k_rd(h + k_rd(y * inj, act), resid);
 }
 
 /* One column of the mix: m and xn point at stream 0's element, streams lie D apart. */

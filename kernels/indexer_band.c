@@ -49,13 +49,13 @@ static void pool_block(const k_call *c, const float *raw, const float *y, int32_
         if (i < d->rot) rot2 += sq((double)y[i]);
     }
     const double r = 1.0 / sqrt(ss / (double)id + (double)d->eps), own = k_lanes32_gamma((double)id) / 2.0 + 6.0 * K_U;
-    const double turn = 4.0 * (store + 2.0 * K_U);
+    const double turn = k_rope_turn_hard(c->lv);
     double moved_hard2, moved_rms2;
     k_rope_freq_moves(y, c->par[1], d->rot / 2, pos, c->lv, &moved_hard2, &moved_rms2);
     add->hard2 +=
         sq(1.01 * (2.0 * r * gmax * sqrt(eh2) + (own + store) * sqrt(y2) + turn * sqrt(rot2)) + sqrt(moved_hard2));
     add->rms2 += moved_rms2;
-    add->rms2 += r * r * er2 + 4.0 * RU2 * y2 + k_store_rms2(act, y2) + 3.0 * (RU2 * rot2 + k_store_rms2(act, rot2));
+    add->rms2 += r * r * er2 + 4.0 * RU2 * y2 + k_store_rms2(act, y2) + k_rope_turn_rms2(c->lv) * rot2;
 }
 
 void idx_pool_band(const k_call *c, k_band *add) {

@@ -90,6 +90,7 @@ enum { K_ACT_F32, K_ACT_BF16 };
 enum { K_GDN_SEQ, K_GDN_CHUNK64, K_GDN_CHUNK64_BF16 };
 /* Of the levers that follow another unless they are given: act|f32|bf16, rule|f32|bf16 (k_follow in round.h). */
 enum { K_FOLLOW, K_FOLLOW_F32, K_FOLLOW_BF16 };
+enum { K_GATE_FILE, K_GATE_SIGMOID, K_GATE_SILU };
 enum { K_ROUTER_ACT, K_ROUTER_F32, K_ROUTER_BF16 };
 enum { K_SOFTMAX_F32, K_SOFTMAX_BF16 };
 enum { K_RENORM_FILE, K_RENORM_ON, K_RENORM_OFF };
@@ -154,7 +155,8 @@ typedef struct {
     int32_t G;      /* group width: norm group, head */
     int32_t off;    /* first input column */
     int32_t stride; /* input columns from one group to the next */
-    int32_t per; /* moe_expert: 1 when the input has a row per slot; rmsnorm: 1 when gamma is as wide as out, else G */
+    int32_t per;    /* moe_expert: 1 when the input has a row per slot; rmsnorm: 1 when gamma is as wide as out, else G;
+                  * add: 1 when the sum is the residual stream */
     const k_dims *d;
     const k_levers *lv;
     float *scratch; /* nth slices (a device: one) of scratch_n floats, contents undefined */

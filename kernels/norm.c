@@ -55,7 +55,7 @@ static void gdn_norm_groups(const k_call *c, const void *ctx, int64_t lo, int64_
     for (int64_t k = lo; k < hi; k++) {
         const float *o = c->in[0] + k * G, *z = c->in[1] + k * G;
         float r = k_rms_r(k_lanes32_dot(o, o, G), G, c->d->eps);
-        if (c->d->gate_silu)
+        if (k_gdn_gate_silu(c->d, c->lv))
             K_BY_ACT(c->lv->act, gdn_row, o, c->par[0], z, r, c->out + k * G, G, 1);
         else
             K_BY_ACT(c->lv->act, gdn_row, o, c->par[0], z, r, c->out + k * G, G, 0);

@@ -32,7 +32,7 @@ static __global__ void gdn_norm_k(const __grid_constant__ k_args a) {
     const float *o = a.c.in[0] + k * G, *z = a.c.in[1] + k * G;
     float r = k_rms_r(k_warp_dot(o, o, G), G, a.d.eps);
     for (int64_t i = k_lane(); i < G; i += K_WARP)
-        a.c.out[k * G + i] = k_gdn_norm1(o[i], r, a.c.par[0][i], z[i], a.d.gate_silu, a.lv.act);
+        a.c.out[k * G + i] = k_gdn_norm1(o[i], r, a.c.par[0][i], z[i], k_gdn_gate_silu(&a.d, &a.lv), a.lv.act);
 }
 void gdn_norm_cuda(const k_call *c, void *stream) {
     k_warps(gdn_norm_k, c, c->T * (c->cols / c->G), stream);

@@ -5,7 +5,7 @@
  * fma      in the sum only
  * special  NaN or inf in a group makes the group NaN (inf: x r = inf 0); a group of zeros gives signed zeros
  * bound    <op>_band: sum of squares k u (k = ceil(G/32) + 5), halved by the root, five steps, the stores
- * levers   act
+ * levers   act; gdn_norm: gdn.gate
  * out never overlaps an input; groups are independent, so tiles and threads cannot change a bit.
  *
  *   rmsnorm   spec 0.2 (rms1p). in[0]; group g of G columns reads input columns off + g stride .., writes out columns
@@ -13,7 +13,8 @@
  *             eps = d->eps. out = rd((x r) gamma)
  *   l2norm    spec 4.2. in[0] columns off .. off+cols in groups of G. out = x / sqrt(sum + 1e-6), f32 whatever act
  *   gdn_norm  spec 4.5. in[0] core (stored already), in[1] z [T,cols]; groups of G = dv; par[0] gnorm [G] (no 1+);
- *             n = rd(o r); n = rd(gnorm n); out = rd(n f(z)), f = d->gate_silu ? silu : sig, not rounded itself
+ *             n = rd(o r); n = rd(gnorm n); out = rd(n f(z)), f = silu or sig as lever gdn.gate says, by
+ *             default d->gate_silu ? silu : sig; f is not rounded itself
  */
 #ifndef K_NORM_H
 #define K_NORM_H
@@ -34,6 +35,9 @@ K_HD float k_l2_r(float sumsq) {
 }
 K_HD float k_rmsnorm1(float x, float r, float gamma, int32_t act) {
     return k_rd((x * r) * gamma, act);
+}
+K_HD int32_t k_gdn_gate_silu(const k_dims *d, const k_levers *lv) {
+    return lv->gdn_gate == K_GATE_FILE ? d->gate_silu : lv->gdn_gate == K_GATE_SILU;
 }
 K_HD float k_gdn_norm1(float o, float r, float gamma, float z, int32_t silu, int32_t act) {
     float n = k_rd(gamma * k_rd(o * r, act), act);

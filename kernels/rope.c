@@ -1,6 +1,5 @@
 #include "kernels/rope.h"
 
-#include "kernels/band.h"
 #include "kernels/par.h"
 
 static void rope_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {
@@ -22,8 +21,8 @@ void rope_cpu(const k_call *c) {
 /* Three roundings a rotated element (table, products, sum), as in idx_pool; angles count as given, but for frequencies
  * that this arm rounds. */
 void rope_band(const k_call *c, k_band *add) {
-    const int32_t half = c->d->rot / 2, act = c->lv->act;
-    const double turn = 4.0 * (k_store_hard(act) + 2.0 * K_U);
+    const int32_t half = c->d->rot / 2;
+    const double turn = k_rope_turn_hard(c->lv);
     for (int64_t t = 0; t < c->T; t++)
         for (int64_t h = 0; h + c->G <= c->cols; h += c->G) {
             const float *y = c->out + t * c->cols + h;
@@ -32,6 +31,6 @@ void rope_band(const k_call *c, k_band *add) {
             k_rope_freq_moves(y, c->par[0], half, c->pos0 + (int32_t)t, c->lv, &hard2, &rms2);
             double hard = turn * sqrt(len2) + sqrt(hard2);
             add->hard2 += hard * hard;
-            add->rms2 += 3.0 * (K_RMS2 * K_U * K_U * len2 + k_store_rms2(act, len2)) + rms2;
+            add->rms2 += k_rope_turn_rms2(c->lv) * len2 + rms2;
         }
 }

@@ -12,5 +12,6 @@
 #define ST(...) .nst = (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t)), .st = {__VA_ARGS__}
 #define W1(weight) .w = {weight}, .nw = {1}
 #define PUBLIC .is_public = 1
+#define RESID .per = 1 /* of an add: the sum is the residual stream */
 
 #endif

@@ -30,10 +30,10 @@ static int32_t layer(q4x_emit *e, const q4x_qwen35 *w, int32_t l, int32_t h) {
     e->layer = l;
     int32_t x = norm(e, "norm.attn", L->norm_attn, h);
     int32_t y = L->is_attn ? attention(e, &L->attn, w->freq, x) : q4x_emit_gdn(e, &L->gdn, x);
-    h = NODE("s.attn", add, D, IN(h, y));
+    h = NODE("s.attn", add, D, IN(h, y), RESID);
     x = norm(e, "norm.mlp", L->norm_mlp, h);
     y = mlp(e, L, x);
-    return NODE("out", add, D, IN(h, y), PUBLIC);
+    return NODE("out", add, D, IN(h, y), RESID, PUBLIC);
 }
 
 int q4x_qwen35_plan(const q4x_qwen35 *w, q4x_plan **ret, q4x_err *err) {

@@ -90,7 +90,7 @@ static int32_t ple(q4x_emit *e, const q4x_layer4 *L, int32_t H) {
         NODE("ple.norm", rmsnorm, d->W, IN(gv), .par = {L->ple_nconv}, .G = d->D, .stride = d->D, .per = 1); /* ours */
     int32_t cv = NODE("ple.conv", ple_conv, d->W, IN(gn), ST(sconv), .par = {L->ple_conv});
     int32_t out = NODE("ple", add, d->W, IN(gv, cv), PUBLIC);
-    return NODE("s.ple", add, d->W, IN(H, out), PUBLIC);
+    return NODE("s.ple", add, d->W, IN(H, out), RESID, PUBLIC);
 }
 
 static int32_t layer(q4x_emit *e, const q4x_qwen4 *w, int32_t l, int32_t H) {

@@ -21,6 +21,7 @@ int32_t q4x_plan_find(const q4x_plan *p, const char *name) {
 
 const char *q4x_plan_lever_word(const q4x_plan *p, int32_t node) {
     if (p->node[node].op == K_OP_matmul && p->node[node].epi == K_EPI_ROUTER) return "moe_logits";
+    if (p->node[node].op == K_OP_add && p->node[node].per) return "add_resid";
     return node == p->logits ? "logits" : k_ops[p->node[node].op].name;
 }
 

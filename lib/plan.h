@@ -57,7 +57,8 @@ typedef struct q4x_plan {
 
 void q4x_plan_free(q4x_plan *p); /* NULL is fine */
 /* The word under which a node's levers are looked up: its op's name, but for the logits node "logits", for what reads a
- * lever there is the choice of the token, and for the router's product "moe_logits", for it alone reads moe.logits. */
+ * lever there is the choice of the token, for the router's product "moe_logits", for it alone reads moe.logits, and for
+ * a sum that is the residual stream "add_resid". */
 const char *q4x_plan_lever_word(const q4x_plan *p, int32_t node);
 int32_t q4x_plan_find(const q4x_plan *p, const char *name); /* node index, -1: none */
 

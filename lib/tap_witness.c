@@ -19,7 +19,9 @@ static int decides(const q4x_tapset *t, int k, int32_t node, const k_levers *wit
     const q4x_plan *p = q4x_run_plan(t->run);
     const q4x_lever *l = &q4x_levers[a->item[k].lever];
     if (t->lever[k].moved || l->field == (size_t)-1) return 0;
-    if (!q4x_lever_scope(l, k_ops[p->node[node].op].name) && !q4x_lever_scope(l, q4x_plan_lever_word(p, node)))
+    /* at the logits the word stands for the choice, which has its own witness */
+    if (!q4x_lever_scope(l, k_ops[p->node[node].op].name) &&
+        (node == p->logits || !q4x_lever_scope(l, q4x_plan_lever_word(p, node))))
         return 0;
     q4x_arm_resolve_without(a, k, p->node[node].name, q4x_run_nforward(t->run), lv);
     return memcmp((const char *)with + l->field, (const char *)lv + l->field, sizeof(int32_t)) != 0;

@@ -65,6 +65,32 @@ static void b_hc_add(hk *h, int32_t T, int s) {
     hk_in(h, 2, streams[s], 0, 2);
 }
 
+/* Where lever resid decides alone: the dtype at hand is its word, act says the other one. */
+static void b_resid(hk *h, int32_t T, int s) {
+    b_two(h, T, s);
+    h->lv.resid = h->lv.act == K_ACT_BF16 ? K_FOLLOW_BF16 : K_FOLLOW_F32;
+    h->lv.act = h->lv.act == K_ACT_BF16 ? K_ACT_F32 : K_ACT_BF16;
+    h->c.per = 1;
+}
+
+/* A sum that is not the residual stream is deaf to it. */
+static void b_not_resid(hk *h, int32_t T, int s) {
+    b_two(h, T, s);
+    h->lv.resid = h->lv.act == K_ACT_BF16 ? K_FOLLOW_F32 : K_FOLLOW_BF16;
+}
+
+static void b_hc_product(hk *h, int32_t T, int s) {
+    b_hc_add(h, T, s);
+    h->lv.resid = K_FOLLOW_F32;
+}
+
+static void b_hc_sum(hk *h, int32_t T, int s) {
+    b_hc_add(h, T, s);
+    if (h->lv.act == K_ACT_F32) return;
+    h->lv.act = K_ACT_F32;
+    h->lv.resid = K_FOLLOW_BF16;
+}
+
 static void b_ple_mul(hk *h, int32_t T, int s) {
     (void)T;
     h->c.cols = widths[s] * streams[s];
@@ -98,8 +124,17 @@ static void m_widen(const hk *h, float *y) {
 static void e_widen(const hk *h, double *y) {
     EACH(h, i) y[i] = (double)at(h, 0, ROW(h, i), COL(h, i) % h->c.in_cols[0]);
 }
+/* The store of the residual stream. */
+static float rd_resid(const hk *h, int i, float x) {
+    if (h->lv.resid == K_FOLLOW) return hk_rd(h, i, x);
+    return h->lv.resid == K_FOLLOW_BF16 && i != h->drop ? hk_bf16((double)x) : x;
+}
+
 static void m_add(const hk *h, float *y) {
-    EACH(h, i) y[i] = hk_rd(h, 0, h->c.in[0][i] + h->c.in[1][i]);
+    EACH(h, i) {
+        float sum = h->c.in[0][i] + h->c.in[1][i];
+        y[i] = h->c.per ? rd_resid(h, 0, sum) : hk_rd(h, 0, sum);
+    }
 }
 static void e_add(const hk *h, double *y) {
     EACH(h, i) y[i] = (double)h->c.in[0][i] + (double)h->c.in[1][i];
@@ -191,7 +226,7 @@ static void m_hc_add(const hk *h, float *y) {
     EACH(h, i) {
         int64_t D = h->c.in_cols[1];
         float p = hk_rd(h, 0, at(h, 1, ROW(h, i), COL(h, i) % D) * at(h, 2, ROW(h, i), COL(h, i) / D));
-        y[i] = hk_rd(h, 1, h->c.in[0][i] + p);
+        y[i] = rd_resid(h, 1, h->c.in[0][i] + p);
     }
 }
 static void e_hc_add(const hk *h, double *y) {
@@ -215,6 +250,8 @@ static const hk_op ops[] = {
     {"slice", slice_cpu, move_band, b_slice, m_slice, e_slice, 3, 0},
     {"widen", widen_cpu, move_band, b_widen, m_widen, e_widen, 3, 0},
     {"add", add_cpu, add_band, b_two, m_add, e_add, 3, 1},
+    {"add, resid", add_cpu, add_band, b_resid, m_add, e_add, 3, 1},
+    {"add, other", add_cpu, add_band, b_not_resid, m_add, e_add, 3, 1},
     {"sigmoid", sigmoid_cpu, sigmoid_band, b_two, m_sigmoid, e_sigmoid, 3, 1},
     {"swiglu", swiglu_cpu, swiglu_band, b_two, m_swiglu, e_swiglu, 3, 3},
     {"geglu", swiglu_cpu, swiglu_band, b_geglu, m_geglu, e_geglu, 3, 3},
@@ -222,6 +259,8 @@ static const hk_op ops[] = {
     {"gdn_g", gdn_g_cpu, gdn_g_band, b_gdn_g, m_gdn_g, e_gdn_g, 3, 0},
     {"hc_mix", hc_mix_cpu, hc_mix_band, b_mix, m_mix, e_mix, 3, 3},
     {"hc_add", hc_add_cpu, hc_add_band, b_hc_add, m_hc_add, e_hc_add, 3, 3},
+    {"hc_add, y", hc_add_cpu, hc_add_band, b_hc_product, m_hc_add, e_hc_add, 3, 1},
+    {"hc_add, H", hc_add_cpu, hc_add_band, b_hc_sum, m_hc_add, e_hc_add, 3, 2},
     {"ple_mul", ple_mul_cpu, ple_mul_band, b_ple_mul, m_ple_mul, e_ple_mul, 3, 1},
 };
 enum { NOPS = sizeof ops / sizeof *ops };

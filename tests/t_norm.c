@@ -46,6 +46,16 @@ static void b_gdn(hk *h, int32_t T, int s) {
     h->c.par[0] = hk_fill(h, G[s], 0.5, 1.5);
 }
 
+/* The lever says otherwise than the file. */
+static void b_gdn_gate(hk *h, int32_t T, int s) {
+    b_gdn(h, T, s);
+    h->lv.gdn_gate = h->d.gate_silu ? K_GATE_SIGMOID : K_GATE_SILU;
+}
+
+static int gate_is_silu(const hk *h) {
+    return h->lv.gdn_gate == K_GATE_SILU || (h->lv.gdn_gate == K_GATE_FILE && h->d.gate_silu);
+}
+
 /* ---- models ---- */
 
 static void m_rms(const hk *h, float *y) {
@@ -103,7 +113,7 @@ static void m_gdn(const hk *h, float *y) {
         if (i % G == 0) r = 1.0f / sqrtf(hk_lanes(o, o, G) / (float)G + h->d.eps);
         float n = hk_rd(h, 0, o[i % G] * r);
         n = hk_rd(h, 1, h->c.par[0][i % G] * n);
-        y[i] = hk_rd(h, 2, n * (h->d.gate_silu ? z / (1.0f + k_exp(-z)) : 1.0f / (1.0f + k_exp(-z))));
+        y[i] = hk_rd(h, 2, n * (gate_is_silu(h) ? z / (1.0f + k_exp(-z)) : 1.0f / (1.0f + k_exp(-z))));
     }
 }
 
@@ -113,7 +123,7 @@ static void e_gdn(const hk *h, double *y) {
         const float *o = h->c.in[0] + i / G * G;
         double z = (double)h->c.in[1][i], f = 1 / (1 + exp(-z));
         y[i] = (double)o[i % G] / sqrt(square_sum(o, G) / (double)G + (double)h->d.eps) * (double)h->c.par[0][i % G] *
-               (h->d.gate_silu ? z * f : f);
+               (gate_is_silu(h) ? z * f : f);
     }
 }
 
@@ -121,6 +131,7 @@ static const hk_op ops[] = {
     {"rmsnorm", rmsnorm_cpu, rmsnorm_band, b_rms, m_rms, e_rms, 5, 1},
     {"l2norm", l2norm_cpu, l2norm_band, b_l2, m_l2, e_l2, 4, 0},
     {"gdn_norm", gdn_norm_cpu, gdn_norm_band, b_gdn, m_gdn, e_gdn, 3, 7},
+    {"gdn.gate", gdn_norm_cpu, gdn_norm_band, b_gdn_gate, m_gdn, e_gdn, 3, 7},
 };
 enum { NOPS = sizeof ops / sizeof *ops };
 

@@ -211,6 +211,15 @@ static const struct {
     {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.u=f32"},
     {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.vnew=f32"},
     {DENSE_A, "cpu:gdn=chunk64-bf16", "cpu:gdn=chunk64-bf16,gdn.inv=f32"},
+    {MICRO_B, "cpu", "cpu:gdn.gate=silu"}, /* this architecture's is a sigmoid, the other's silu */
+    {DENSE_A, "cpu", "cpu:gdn.gate=sigmoid@L02.*"},
+    {MICRO_B, "cpu", "cpu:resid=bf16"},
+    {MICRO_B, "cpu", "cpu:resid=bf16@s.ple"},
+    {MICRO_B, "cpu:act=bf16", "cpu:act=bf16,resid=f32"},
+    {DENSE_A, "cpu", "cpu:resid=bf16@L01.s.attn"},
+    {MICRO_B, "cpu", "cpu:rope.table=bf16"},
+    {DENSE_A, "cpu:act=bf16", "cpu:act=bf16,rope.table=f32"},
+    {MICRO_B, "cpu", "cpu:rope.table=bf16@L07.attn.idx.pool"},
     {MICRO_B, "cpu", "cpu:moe.combine=experts"},
     {MICRO_B, "cpu", "cpu:rope.freq=bf16"},
     {MICRO_B, "cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"},
@@ -468,6 +477,7 @@ static void refusals(void **s) {
     expect_refused(net, "cpu:as=nope", "no such profile");
     expect_refused(net, "cpu:act=bf16@L09.*", "no node");
     expect_refused(net, "cpu:gdn=chunk64@moe.*", "no node");
+    expect_refused(net, "cpu:resid=bf16@ple", "no node"); /* a sum, but not the residual stream */
     expect_refused(net, "cpu:act=bf16@blk#x", "forward");
     expect_refused(net, "cpu:plant=sign", "NODE");
     expect_refused(net, "cpu:plant=nan@moe.ids", "ids");

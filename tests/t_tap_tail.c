@@ -82,6 +82,13 @@ static void levers(void **state) {
         {"cpu:gdn=chunk64@*#1", "inert", "", 0}, /* a decode step goes by tokens */
         {"cpu:moe.combine=experts", "moved", "L00.moe.routed", 0},
         {"cpu:rope.freq=bf16", "moved", "L03.attn.rope.q", 0},
+        {"cpu:rope.table=bf16", "moved", "L03.attn.rope.q", 0},
+        {"cpu:moe.logits=bf16", "moved", "L00.moe.logits", 0}, /* read by some products alone */
+        {"cpu:resid=bf16", "moved", "L00.s.attn", 0},
+        {"cpu:resid=bf16@s.ple", "moved", "L01.s.ple", 0}, /* by some sums alone */
+        {"cpu:gdn.gate=silu", "moved", "L00.gdn.norm", 0},
+        {"cpu:gdn.gate=sigmoid", "inert", "", 0}, /* which it is */
+        {"cpu:gdn.h=bf16", "inert", "", 0},       /* there are no chunks */
         {"cpu:topk.tie=highest", "inert", "", 0}, /* no tie in these runs */
         {"cpu:moe.logits=bf16", "moved", "L00.moe.logits", 0},
         {"cpu:logits=bf16", "inert", "", 0},
