@@ -21,7 +21,7 @@ static void pool(const k_call *c, const float *raw, int32_t first, float *y, flo
         for (int32_t r = 1; r < d->ratio; r++) s = s + raw[(int64_t)r * id + i];
         y[i] = k_rd(s / (float)d->ratio, act);
     }
-    const float r = k_rms_r(k_v8_dot(y, y, id), id, d->eps);
+    const float r = k_rms_r(k_v8_dot(y, y, id), id, k_eps(d, c->lv));
     for (int32_t i = 0; i < id; i++) y[i] = k_rmsnorm1(y[i], r, c->par[0][i], act);
     k_rope_angles(c->par[1], d->rot / 2, first, c->lv, cs);
     k_rope_head(y, d->rot / 2, cs, act);

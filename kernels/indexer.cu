@@ -25,7 +25,7 @@ static __global__ void idx_pool_k(const __grid_constant__ k_args a) {
         y[i] = k_rd(s / (float)ratio, act);
         acc = fmaf(y[i], y[i], acc);
     }
-    const float r = k_rms_r(k_warp_fold(acc), id, a.d.eps);
+    const float r = k_rms_r(k_warp_fold(acc), id, k_eps(&a.d, &a.lv));
     for (int64_t i = k_lane(); i < id; i += K_WARP) y[i] = k_rmsnorm1(y[i], r, a.c.par[0][i], act);
     __syncwarp();
     for (int32_t i = k_lane(); i < half; i += K_WARP) {

@@ -3,6 +3,7 @@
 #include "kernels/arith.h"
 #include "kernels/band.h"
 #include "kernels/indexer.h"
+#include "kernels/norm.h"
 #include "kernels/par.h"
 #include "kernels/rope.h"
 #include "kernels/round.h"
@@ -48,7 +49,8 @@ static void pool_block(const k_call *c, const float *raw, const float *y, int32_
         y2 += sq((double)y[i]);
         if (i < d->rot) rot2 += sq((double)y[i]);
     }
-    const double r = 1.0 / sqrt(ss / (double)id + (double)d->eps), own = k_lanes32_gamma((double)id) / 2.0 + 6.0 * K_U;
+    const double r = 1.0 / sqrt(ss / (double)id + (double)k_eps(d, c->lv));
+    const double own = k_lanes32_gamma((double)id) / 2.0 + 6.0 * K_U;
     const double turn = k_rope_turn_hard(c->lv);
     double moved_hard2, moved_rms2;
     k_rope_freq_moves(y, c->par[1], d->rot / 2, pos, c->lv, &moved_hard2, &moved_rms2);

@@ -18,7 +18,7 @@ static void rmsnorm_groups(const k_call *c, const void *ctx, int64_t lo, int64_t
     int64_t G = c->G, ng = c->cols / G;
     for (int64_t k = lo; k < hi; k++) {
         const float *x = rms_in(c, k / ng, k % ng), *gamma = c->par[0] + (c->per ? k % ng * G : 0);
-        float r = k_rms_r(k_lanes32_dot(x, x, G), G, c->d->eps);
+        float r = k_rms_r(k_lanes32_dot(x, x, G), G, k_eps(c->d, c->lv));
         K_BY_ACT(c->lv->act, rms_row, x, gamma, r, c->out + k * G, G);
     }
 }
@@ -36,7 +36,7 @@ static void l2norm_groups(const k_call *c, const void *ctx, int64_t lo, int64_t 
     int64_t G = c->G, ng = c->cols / G;
     for (int64_t k = lo; k < hi; k++) {
         const float *x = c->in[0] + k / ng * c->in_cols[0] + c->off + k % ng * G;
-        l2_row(x, k_l2_r(k_lanes32_dot(x, x, G)), c->out + k * G, G);
+        l2_row(x, k_l2_r(k_lanes32_dot(x, x, G), k_l2_eps(c->lv)), c->out + k * G, G);
     }
 }
 
@@ -54,7 +54,7 @@ static void gdn_norm_groups(const k_call *c, const void *ctx, int64_t lo, int64_
     (void)ctx;
     for (int64_t k = lo; k < hi; k++) {
         const float *o = c->in[0] + k * G, *z = c->in[1] + k * G;
-        float r = k_rms_r(k_lanes32_dot(o, o, G), G, c->d->eps);
+        float r = k_rms_r(k_lanes32_dot(o, o, G), G, k_eps(c->d, c->lv));
         if (k_gdn_gate_silu(c->d, c->lv))
             K_BY_ACT(c->lv->act, gdn_row, o, c->par[0], z, r, c->out + k * G, G, 1);
         else

@@ -62,6 +62,11 @@ K_HD uint16_t k_f16_from_f32(float x) {
     return (uint16_t)(sign | ((a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13));
 }
 
+/* The number a lever holds, or `otherwise` when it has none. 0 is no number: a lever that is given as 0 holds -0. */
+K_HD float k_number(int32_t bits, float otherwise) {
+    return bits ? k_bits_f32((uint32_t)bits) : otherwise;
+}
+
 /* K_ACT_* of a store whose lever says `own` and otherwise follows one that says `lead`. */
 K_HD int32_t k_follow(int32_t own, int32_t lead) {
     return own == K_FOLLOW ? lead : own == K_FOLLOW_BF16 ? K_ACT_BF16 : K_ACT_F32;

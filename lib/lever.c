@@ -36,6 +36,40 @@ static int32_t word_index(const char *words, const char *word, size_t len) {
     }
 }
 
+int q4x_lever_range(const q4x_lever *l, double *lo, double *hi) {
+    const char *bar = strchr(l->values, '|'), *dots = bar ? strstr(bar, "..") : NULL;
+    if (!dots) return 0;
+    *lo = strtod(bar + 1, NULL);
+    *hi = strtod(dots + 2, NULL);
+    return 1;
+}
+
+/* A decimal number in lo .. hi to the bits of its f32, which is 0 only for 0. */
+static int read_number(const char *word, size_t len, double lo, double hi, int32_t *ret) {
+    char text[40], *end;
+    if (!len || len >= sizeof text || strspn(word, "0123456789.eE+-") < len) return -1;
+    memcpy(text, word, len);
+    text[len] = 0;
+    const double v = strtod(text, &end);
+    if (*end || !(v >= lo && v <= hi)) return -1;
+    float f = (float)v;
+    if (f == 0.0f && v != 0.0) return -1;
+    if (f == 0.0f) f = -0.0f;
+    memcpy(ret, &f, sizeof *ret);
+    return 0;
+}
+
+/* Index of a word, or the bits of a number. */
+static int read_value(const q4x_lever *l, const char *word, size_t len, int32_t *ret, q4x_err *err) {
+    double lo = 0, hi = 0;
+    const int number = q4x_lever_range(l, &lo, &hi);
+    *ret = word_index(l->values, word, len);
+    if (number ? *ret == 0 : *ret >= 0) return 0;
+    if (number && !read_number(word, len, lo, hi, ret)) return 0;
+    return q4x_fail(err, Q4X_E_ARG, "lever %s: value '%.*s', expected one of %s%s", l->name, (int)(len < 40 ? len : 40),
+                    word, l->values, number ? ", a decimal number that f32 holds" : "");
+}
+
 void q4x_arm_default(q4x_arm *a) {
     memset(a, 0, sizeof *a);
     strcpy(a->spec, "cpu");
@@ -101,10 +135,7 @@ int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err) {
     const q4x_lever *l = &q4x_levers[it.lever];
     const char *at = strchr(eq + 1, '@');
     size_t n = at ? (size_t)(at - eq - 1) : strlen(eq + 1);
-    it.value = word_index(l->values, eq + 1, n);
-    if (it.value < 0)
-        return q4x_fail(err, Q4X_E_ARG, "lever %s: value '%.*s', expected one of %s", l->name, (int)n, eq + 1,
-                        l->values);
+    if ((rc = read_value(l, eq + 1, n, &it.value, err))) return rc;
     if (at && (rc = parse_scope(at + 1, &it, err))) return rc;
     if (l->field == (size_t)-1) {
         if (!at) return q4x_fail(err, Q4X_E_ARG, "lever plant: expected KIND@NODE[#FORWARD], found '%s'", eq + 1);
@@ -214,7 +245,21 @@ int q4x_lever_scope(const q4x_lever *l, const char *op) {
     return !strcmp(l->ops, "*") || q4x_word_in(l->ops, op);
 }
 
+/* The fewest digits that read back as the same f32. */
+static const char *number_text(int32_t bits, char *buf, size_t size) {
+    float f, back = -1.0f;
+    memcpy(&f, &bits, sizeof f);
+    f = f == 0.0f ? 0.0f : f;
+    for (int digits = 1; digits <= 9 && back != f; digits++) {
+        snprintf(buf, size, "%.*g", digits, (double)f);
+        back = (float)strtod(buf, NULL);
+    }
+    return buf;
+}
+
 const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size) {
+    double lo, hi;
+    if (v && q4x_lever_range(l, &lo, &hi)) return number_text(v, buf, size);
     const char *p = l->values;
     for (; v > 0 && *p; v--) {
         p += strcspn(p, "|");

@@ -2,7 +2,9 @@
  *
  * ARM  := DEVICE ['/' THREADS] [':' ITEM {',' ITEM}]      DEVICE := cpu | cuda
  * ITEM := as=PROFILE | NAME=VALUE ['@' GLOB ['#' FORWARD]]
- * GLOB is fnmatch on the full node name, or on the name without "Lxx.". plant's value is KIND@NODE[#F].
+ * GLOB is fnmatch on the full node name, or on the name without "Lxx.". plant's value is KIND@NODE[#F]. A value is a
+ * word of the lever's list or, where the list has one LO..HI, a decimal number in that range. It is held as the f32
+ * nearest to it, and printed with the fewest digits that give that f32 again.
  */
 #ifndef Q4X_LEVER_H
 #define Q4X_LEVER_H
@@ -12,7 +14,7 @@
 
 typedef struct {
     const char *name;   /* "moe.combine" */
-    const char *values; /* "slots|experts" */
+    const char *values; /* "slots|experts", "file|0..1" */
     const char *kind;
     const char *ops; /* ops that read it, blank-separated; "*": all that store activations */
     const char *doc;
@@ -30,7 +32,7 @@ extern const int q4x_nprofiles;
 
 typedef struct {
     int lever; /* index into q4x_levers */
-    int32_t value;
+    int32_t value;   /* index of the word; a number: its bits, -0 for 0 (k_number) */
     char glob[64];   /* "" : everywhere */
     int32_t forward; /* -1: every forward */
     int32_t soft;    /* 1: from a profile, may be in scope at no node */
@@ -66,7 +68,9 @@ int q4x_lever_scope(const q4x_lever *l, const char *op);
 void q4x_lever_words(const k_levers *lv, const char *op, char *buf, size_t size);
 /* Fault to plant after this node in this forward: that item's own `plant` ("sign"), or NULL. */
 const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward);
-/* Name of value v of a lever ("bf16"). */
+/* 1 when the lever takes a number beside its first word; its range. */
+int q4x_lever_range(const q4x_lever *l, double *lo, double *hi);
+/* Name of value v of a lever ("bf16", "1e-05"), as it is typed and recorded. */
 const char *q4x_lever_value(const q4x_lever *l, int32_t v, char *buf, size_t size);
 /* 1 when the glob matches the node's name, with or without its "Lxx." */
 int q4x_node_match(const char *glob, const char *node);

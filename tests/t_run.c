@@ -220,6 +220,12 @@ static const struct {
     {MICRO_B, "cpu", "cpu:rope.table=bf16"},
     {DENSE_A, "cpu:act=bf16", "cpu:act=bf16,rope.table=f32"},
     {MICRO_B, "cpu", "cpu:rope.table=bf16@L07.attn.idx.pool"},
+    {MICRO_B, "cpu", "cpu:eps=1e-5"},
+    {MICRO_B, "cpu", "cpu:eps=0@L03.attn.idx.pool"},
+    {DENSE_A, "cpu", "cpu:eps=2e-6@norm.mlp"},
+    {MICRO_B, "cpu", "cpu:eps.floor=1e-5"},
+    {MICRO_B, "cpu:eps=1e-5", "cpu:eps=1e-5,eps.floor=1e-5@L02.gdn.k"}, /* the delta rule has its own */
+    {DENSE_A, "cpu:eps=1e-5", "cpu:eps=1e-5,eps.floor=1.5e-5@*.gdn.norm"},
     {MICRO_B, "cpu", "cpu:moe.combine=experts"},
     {MICRO_B, "cpu", "cpu:rope.freq=bf16"},
     {MICRO_B, "cpu:act=bf16", "cpu:act=bf16,topk.tie=highest"},
@@ -282,6 +288,14 @@ static void levers_are_tested(void **s) {
     (void)s;
     for (int l = 0; l < q4x_nlevers; l++) {
         char word[64], item[128];
+        double lo, hi;
+        if (q4x_lever_range(&q4x_levers[l], &lo, &hi)) {
+            int i = 0;
+            snprintf(item, sizeof item, "%s=", q4x_levers[l].name);
+            while (i < NLEVER_CASES && !strstr(LEVER_CASES[i].spec, item)) i++;
+            if (i == NLEVER_CASES) fail_msg("no case gives %s a number", q4x_levers[l].name);
+            continue;
+        }
         for (int32_t v = 0; *q4x_lever_value(&q4x_levers[l], v, word, sizeof word); v++) {
             int i = 0, is_default = v == 0 && q4x_levers[l].field != (size_t)-1;
             snprintf(item, sizeof item, "%s=%s", q4x_levers[l].name, word);
@@ -462,6 +476,53 @@ static void expect_refused(const q4x_net *net, const char *spec, const char *wor
     if (!strstr(err.msg, word)) fail_msg("%s: '%s' does not say '%s'", spec, err.msg, word);
 }
 
+/* A number is held as the nearest f32 and printed so that it reads back as the same one. */
+static void numbers_read_back(void **s) {
+    (void)s;
+    static const struct {
+        const char *typed, *text;
+        float value;
+    } CASES[] = {{"1e-5", "eps=1e-05", 1e-5f},
+                 {"0.00001", "eps=1e-05", 1e-5f},
+                 {"0", "eps=0", -0.0f},
+                 {"0.0e5", "eps=0", -0.0f},
+                 {"1", "eps=1", 1.0f},
+                 {".1", "eps=0.1", 0.1f},
+                 {"1.25e-5", "eps=1.25e-05", 1.25e-5f},
+                 {"0.123456789", "eps=0.12345679", 0.123456789f},
+                 {"1e-45", "eps=1e-45", 0x1p-149f},
+                 {"9.9999994e-1", "eps=0.99999994", 0x1.fffffep-1f}};
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char spec[80], text[128], again[160];
+        q4x_arm a, b;
+        k_levers lv;
+        snprintf(spec, sizeof spec, "cpu:eps=%s", CASES[i].typed);
+        assert_int_equal(q4x_arm_parse(spec, &a, NULL), 0);
+        q4x_item_text(&a.item[0], text, sizeof text);
+        assert_string_equal(text, CASES[i].text);
+        q4x_arm_resolve(&a, "L00.norm.attn", 0, &lv);
+        assert_memory_equal(&lv.eps, &CASES[i].value, 4);
+        snprintf(again, sizeof again, "cpu:%s", text);
+        assert_int_equal(q4x_arm_parse(again, &b, NULL), 0);
+        assert_int_equal(a.item[0].value, b.item[0].value);
+    }
+    uint32_t x = 99;
+    for (int i = 0; i < 20000; i++) { /* any f32 of the range */
+        char text[128], spec[160];
+        q4x_arm a, b;
+        x = x * 1664525u + 1013904223u;
+        const uint32_t bits = (x >> 1) % 0x3f800001u;
+        if (!bits) continue;
+        q4x_arm_default(&a);
+        assert_int_equal(q4x_arm_add(&a, "eps.floor=1", NULL), 0);
+        a.item[0].value = (int32_t)bits;
+        q4x_item_text(&a.item[0], text, sizeof text);
+        snprintf(spec, sizeof spec, "cpu:%s", text);
+        if (q4x_arm_parse(spec, &b, NULL) || b.item[0].value != a.item[0].value)
+            fail_msg("%s is not 0x%08x", text, bits);
+    }
+}
+
 static void refusals(void **s) {
     (void)s;
     q4x_net *net = h_net("tests/golden/micro-a");
@@ -473,6 +534,19 @@ static void refusals(void **s) {
     expect_refused(net, "cpu:act=bf16,,gdn=chunk64", "a lever is empty");
     expect_refused(net, "cpu:act", "NAME=VALUE");
     expect_refused(net, "cpu:act=f16", "f32|bf16");
+    expect_refused(net, "cpu:eps=2", "file|0..1");
+    expect_refused(net, "cpu:eps=-1e-6", "file|0..1");
+    expect_refused(net, "cpu:eps=1.0000001", "file|0..1");
+    expect_refused(net, "cpu:eps=1e-60", "f32 holds"); /* would be 0 */
+    expect_refused(net, "cpu:eps=0x1p-3", "decimal");
+    expect_refused(net, "cpu:eps=nan", "decimal");
+    expect_refused(net, "cpu:eps=1e", "decimal");
+    expect_refused(net, "cpu:eps=", "decimal");
+    expect_refused(net, "cpu:eps=0..1", "decimal"); /* the range itself is no word */
+    expect_refused(net, "cpu:eps=off", "file|0..1");
+    expect_refused(net, "cpu:eps.floor=file", "off|0..1");
+    expect_refused(net, "cpu:eps=0.0000000000000000000000000000000000000001", "decimal");
+    expect_refused(net, "cpu:eps=1e-5@moe.*", "no node");
     expect_refused(net, "cpu:nope=1", "no such lever");
     expect_refused(net, "cpu:as=nope", "no such profile");
     expect_refused(net, "cpu:act=bf16@L09.*", "no node");
@@ -689,6 +763,7 @@ int main(void) {
         cmocka_unit_test(levers_are_tested),
         cmocka_unit_test(levers_alive_and_local),
         cmocka_unit_test(plants_reach_what_is_kept),
+        cmocka_unit_test(numbers_read_back),
         cmocka_unit_test(refusals),
         cmocka_unit_test(dead_run),
         cmocka_unit_test(llamacpp_ids),
