@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "bin/cmd.h"
+#include "lib/plant.h"
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     (void)arg;
@@ -24,6 +25,10 @@ static void print_values(const char *values, const char *before, const char *aft
     }
 }
 
+static const char *acts_at(const q4x_plant_kind *k) {
+    return strcmp(k->ops, "*") ? k->ops : k->on_ids ? "all ops" : "all ops but ids";
+}
+
 static void print_markdown(void) {
     printf("| lever | values (default first) | kind | what it stands for |\n|---|---|---|---|\n");
     for (int i = 0; i < q4x_nlevers; i++) {
@@ -31,6 +36,11 @@ static void print_markdown(void) {
         printf("| `%s` | ", l->name);
         print_values(l->values, "`", "`", " ");
         printf(" | %s | %s |\n", l->kind, l->doc);
+    }
+    printf("\n| fault | acts at nodes of | what it does |\n|---|---|---|\n");
+    for (int i = 0; i < q4x_nplant_kinds; i++) {
+        const q4x_plant_kind *k = &q4x_plant_kinds[i];
+        printf("| `%s` | %s | %s |\n", k->name, acts_at(k), k->doc);
     }
     printf("\n| profile | levers | what it stands for | proved by |\n|---|---|---|---|\n");
     for (int i = 0; i < q4x_nprofiles; i++) {
@@ -51,19 +61,24 @@ static json_t *words(const char *text, const char *separators) {
 }
 
 static json_t *as_json(void) {
-    json_t *levers = json_array(), *profiles = json_array();
+    json_t *levers = json_array(), *plants = json_array(), *profiles = json_array();
     for (int i = 0; i < q4x_nlevers; i++) {
         const q4x_lever *l = &q4x_levers[i];
         json_array_append_new(levers,
                               json_pack("{s:s, s:o, s:s, s:o, s:s}", "name", l->name, "values", words(l->values, "|"),
                                         "kind", l->kind, "ops", words(l->ops, " "), "doc", l->doc));
     }
+    for (int i = 0; i < q4x_nplant_kinds; i++) {
+        const q4x_plant_kind *k = &q4x_plant_kinds[i];
+        json_array_append_new(plants, json_pack("{s:s, s:o, s:b, s:i, s:s}", "name", k->name, "ops", words(k->ops, " "),
+                                                "ids", k->on_ids, "first_forward", k->first, "doc", k->doc));
+    }
     for (int i = 0; i < q4x_nprofiles; i++) {
         const q4x_profile *p = &q4x_profiles[i];
         json_array_append_new(profiles, json_pack("{s:s, s:o, s:s, s:s}", "name", p->name, "levers",
                                                   words(p->items, ","), "doc", p->doc, "proof", p->proof));
     }
-    return json_pack("{s:o, s:o}", "levers", levers, "profiles", profiles);
+    return json_pack("{s:o, s:o, s:o}", "levers", levers, "plants", plants, "profiles", profiles);
 }
 
 int cmd_levers(int argc, char **argv, cmd_ctx *c) {
@@ -88,6 +103,12 @@ int cmd_levers(int argc, char **argv, cmd_ctx *c) {
         printf("%-12s ", l->name);
         print_values(l->values, "", "", " | ");
         printf("\n             %s (%s)\n", l->doc, l->kind);
+    }
+    printf("\nfaults, by plant=\n");
+    for (int i = 0; i < q4x_nplant_kinds; i++) {
+        const q4x_plant_kind *k = &q4x_plant_kinds[i];
+        printf("%-15s %s\n                at %s%s\n", k->name, k->doc, acts_at(k),
+               k->first ? "; from forward 1 on" : "");
     }
     printf("\nprofiles\n");
     for (int i = 0; i < q4x_nprofiles; i++)

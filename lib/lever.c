@@ -8,13 +8,18 @@
 
 #include "lib/names.h"
 
-#define PLANTS "sign|swap|roll|ulp|nan|inf"
+#define PLANT(name, ops, on_ids, first, doc) "|" name
+static const char plants[] = "off"
+#include "lib/plants.def"
+    ;
+#undef PLANT
 
 const q4x_lever q4x_levers[] = {
 #define LEVER(field, name, values, kind, ops, doc) {name, values, kind, ops, doc, offsetof(k_levers, field)},
 #include "kernels/levers.def"
 #undef LEVER
-    {"plant", PLANTS, "plant", "*", "a fault in the run, after one node: KIND@NODE[#FORWARD]", (size_t)-1},
+    {"plant", plants, "plant", "*", "a fault in the run, at one node: KIND@NODE[#FORWARD]; off: none, of those before",
+     (size_t)-1},
 };
 const int q4x_nlevers = (int)(sizeof q4x_levers / sizeof *q4x_levers);
 
@@ -137,7 +142,7 @@ int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err) {
     size_t n = at ? (size_t)(at - eq - 1) : strlen(eq + 1);
     if ((rc = read_value(l, eq + 1, n, &it.value, err))) return rc;
     if (at && (rc = parse_scope(at + 1, &it, err))) return rc;
-    if (l->field == (size_t)-1) {
+    if (l->field == (size_t)-1 && it.value) {
         if (!at) return q4x_fail(err, Q4X_E_ARG, "lever plant: expected KIND@NODE[#FORWARD], found '%s'", eq + 1);
         snprintf(it.plant, sizeof it.plant, "%.*s", (int)n, eq + 1);
     }
@@ -236,9 +241,11 @@ void q4x_arm_resolve_without(const q4x_arm *a, int without, const char *node, in
 }
 
 const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward) {
-    for (int i = 0; i < a->nitems; i++)
-        if (a->item[i].plant[0] && item_applies(&a->item[i], node, forward)) return a->item[i].plant;
-    return NULL;
+    const char *kind = NULL;
+    for (const q4x_item *it = a->item; it < a->item + a->nitems; it++)
+        if (q4x_levers[it->lever].field == (size_t)-1 && item_applies(it, node, forward))
+            kind = it->plant[0] ? it->plant : NULL;
+    return kind;
 }
 
 int q4x_lever_scope(const q4x_lever *l, const char *op) {

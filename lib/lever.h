@@ -31,12 +31,12 @@ extern const q4x_profile q4x_profiles[];
 extern const int q4x_nprofiles;
 
 typedef struct {
-    int lever; /* index into q4x_levers */
+    int lever;       /* index into q4x_levers */
     int32_t value;   /* index of the word; a number: its bits, -0 for 0 (k_number) */
     char glob[64];   /* "" : everywhere */
     int32_t forward; /* -1: every forward */
     int32_t soft;    /* 1: from a profile, may be in scope at no node */
-    char plant[24];  /* kind, when the lever is plant */
+    char plant[24];  /* kind, when the lever is plant and not off */
 } q4x_item;
 
 typedef struct {
@@ -66,7 +66,7 @@ void q4x_arm_resolve_without(const q4x_arm *a, int without, const char *node, in
 int q4x_lever_scope(const q4x_lever *l, const char *op);
 /* The levers among those op reads that are not at their default in lv, as "act=bf16 gdn=chunk64". */
 void q4x_lever_words(const k_levers *lv, const char *op, char *buf, size_t size);
-/* Fault to plant after this node in this forward: that item's own `plant` ("sign"), or NULL. */
+/* Fault to plant at this node in this forward: the last item that applies, its own `plant` ("sign"); NULL: none. */
 const char *q4x_arm_plant(const q4x_arm *a, const char *node, int32_t forward);
 /* 1 when the lever takes a number beside its first word; its range. */
 int q4x_lever_range(const q4x_lever *l, double *lo, double *hi);

@@ -24,7 +24,7 @@ int32_t q4x_run_threads(const q4x_run *r) {
     return r->nth;
 }
 int q4x_run_planted(const q4x_run *r, int item) {
-    return (int)(r->planted >> item & 1);
+    return q4x_plants_moved(r->plants, item);
 }
 int32_t q4x_run_pos(const q4x_run *r) {
     return r->pos;
@@ -66,9 +66,8 @@ static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
         const q4x_node *node = &p->node[i];
         if (it->glob[0] && !q4x_node_match(it->glob, node->name)) continue;
         if (!q4x_lever_scope(l, q4x_plan_lever_word(p, i)) && !q4x_lever_scope(l, k_ops[node->op].name)) continue;
-        if (it->plant[0] && node->is_ids && !q4x_plant_on_ids(it->plant))
-            return q4x_fail(err, Q4X_E_ARG, "lever plant: %s cannot act on %s, which holds ids; swap and roll can",
-                            it->plant, node->name);
+        int rc = it->plant[0] ? q4x_plant_check(it, node, err) : 0;
+        if (rc) return rc;
         n++;
     }
     if (n || it->soft) return 0;
@@ -78,10 +77,8 @@ static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
 }
 
 static void resolve(q4x_run *r) {
-    for (int32_t i = 0; i < r->plan->nnodes; i++) {
+    for (int32_t i = 0; i < r->plan->nnodes; i++)
         q4x_arm_resolve(&r->arm, r->plan->node[i].name, r->nforward, &r->lv[i]);
-        if (r->plant) r->plant[i] = q4x_arm_plant(&r->arm, r->plan->node[i].name, r->nforward);
-    }
 }
 
 static int check_levers(q4x_run *r, q4x_err *err) {
@@ -89,7 +86,6 @@ static int check_levers(q4x_run *r, q4x_err *err) {
         int rc = check_item(r->plan, &r->arm.item[i], err);
         if (rc) return rc;
         if (r->arm.item[i].forward >= 0) r->dynamic = 1;
-        if (r->arm.item[i].plant[0]) r->plants = 1;
     }
     return 0;
 }
@@ -204,12 +200,12 @@ int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t til
     r->nth = arm->threads ? arm->threads : q4x_run_default_threads();
     TRY(check_levers(r, err));
     r->lv = calloc((size_t)p->nnodes, sizeof *r->lv);
-    if (r->plants) r->plant = calloc((size_t)p->nnodes, sizeof *r->plant);
-    if (!r->lv || (r->plants && !r->plant)) {
+    if (!r->lv) {
         rc = q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
         goto done;
     }
     if (arm->cuda) TRY(check_device(r, err));
+    TRY(q4x_plants_new(p, &r->arm, &r->plants, err));
     if (arm->cuda) TRY(q4x_run_dev_open(r, err));
     TRY(alloc_states(r, err));
     TRY(alloc_arena(r, err));
@@ -229,7 +225,7 @@ void q4x_run_free(q4x_run *r) {
     free(r->st);
     free(r->before.f);
     free(r->lv);
-    free(r->plant);
+    q4x_plants_free(r->plants);
     if (r->dev)
         q4x_run_dev_free(r);
     else
@@ -253,6 +249,7 @@ void q4x_run_reset(q4x_run *r) {
         st->rows = fixed ? st->cap : 0;
     }
     r->pos = r->nforward = r->n_logits = r->dead = 0;
+    q4x_plants_reset(r->plants);
     if (r->dev) q4x_run_dev_reset(r);
     if (r->dynamic) resolve(r);
 }
@@ -286,29 +283,21 @@ static void make_call(const q4x_run *r, int32_t i, k_call *c, const int32_t *ids
     c->cols = q4x_node_cols(r->plan, i, c->Tc);
 }
 
-static int plant(q4x_run *r, const char *kind, const q4x_node_event *ev) {
-    if (!q4x_plant(kind, ev)) return 0;
-    for (int k = 0; k < r->arm.nitems; k++) /* the kind is the item's own text */
-        if (kind == r->arm.item[k].plant) r->planted |= 1u << k;
-    return 1;
-}
-
-/* Plant, tell the hook. */
-static int show(q4x_run *r, int32_t i, q4x_node_event *ev, q4x_err *err) {
-    if (r->plant && r->plant[i]) ev->planted = plant(r, r->plant[i], ev);
+/* Tell the hook. */
+static int show(q4x_run *r, q4x_node_event *ev, q4x_err *err) {
     return r->fn ? r->fn(r->fn_ctx, ev, err) : 0;
 }
 
 /* What plant or hook change here is changed there too. */
 static int step_on_device(q4x_run *r, int32_t i, const k_call *c, q4x_node_event *ev, q4x_err *err) {
-    const int watched = r->fn || (r->plant && r->plant[i]);
-    int rc = q4x_run_dev_step(r, i, c, watched, err);
-    if (rc || !watched) return rc;
+    int kept = q4x_plants_before(r->plants, i, c), rc = kept ? q4x_run_dev_kept(r, i, err) : 0;
+    if (rc || (rc = q4x_run_dev_step(r, i, c, err)) || !q4x_run_watched(r)) return rc;
     const size_t bytes = (size_t)ev->nrows * (size_t)ev->cols * sizeof(float);
     const uint64_t made = q4x_xxh64(ev->data, bytes);
-    rc = show(r, i, ev, err);
-    if (rc || q4x_xxh64(ev->data, bytes) == made) return rc;
-    return q4x_run_dev_changed(r, i, c, err);
+    kept = 0;
+    if ((rc = q4x_plants_after(r->plants, ev, &kept, err)) || (rc = show(r, ev, err))) return rc;
+    if (kept && (rc = q4x_run_dev_kept(r, i, err))) return rc;
+    return q4x_xxh64(ev->data, bytes) == made ? 0 : q4x_run_dev_changed(r, i, c, err);
 }
 
 /* Run node i on the tile described by base, plant, tell the hook. */
@@ -332,8 +321,11 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
     ev.cols = c.cols;
     ev.data = c.out;
     if (r->dev) return step_on_device(r, i, &c, &ev, err);
+    int kept, rc;
+    q4x_plants_before(r->plants, i, &c);
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);
-    return show(r, i, &ev, err);
+    rc = q4x_plants_after(r->plants, &ev, &kept, err);
+    return rc ? rc : show(r, &ev, err);
 }
 
 static int check_ids(const q4x_run *r, const int32_t *ids, int32_t n, q4x_err *err) {
@@ -364,6 +356,7 @@ int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q
     if (rc) return rc;
     if ((rc = room_for_logits(r, all_logits ? n : 1, err)) || (rc = room_for_before(r, err))) return rc;
     if (r->dynamic) resolve(r);
+    q4x_plants_forward(r->plants, r->nforward);
     if (r->dev && (rc = q4x_run_dev_begin(r, all_logits ? n : 1, err))) return rc;
     k_call base = {.Tcall = n,
                    .Tc = r->pos + n,

@@ -53,7 +53,7 @@ typedef struct {
     int64_t cols;
     void *data;
     const k_call *call;
-    int32_t planted; /* a plant changed data: it is no longer what the op made */
+    int32_t planted; /* a plant changed data, what was read or what is kept: not what the op made of its inputs */
 } q4x_node_event;
 typedef int (*q4x_node_fn)(void *ctx, const q4x_node_event *ev, q4x_err *err);
 void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx); /* NULL: none */

@@ -205,9 +205,9 @@ int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err) {
     if (d->failed) return refused(r, d->failed, "its states were lost", err);
     int rc = room_for_logits(r, rows, err);
     if (rc) return rc;
-    int code = r->fn && !d->mirrored ? fetch_states(r) : 0;
+    int code = q4x_run_watched(r) && !d->mirrored ? fetch_states(r) : 0;
     if (code) return refused(r, code, "its states do not come back", err);
-    if (!r->fn) d->mirrored = 0;
+    if (!q4x_run_watched(r)) d->mirrored = 0;
     return 0;
 }
 
@@ -283,8 +283,9 @@ static int step_on_host(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     return code ? failed_in(r, code, err) : 0;
 }
 
-int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int watched, q4x_err *err) {
+int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     const q4x_node *n = &r->plan->node[i];
+    const int watched = q4x_run_watched(r);
     q4x_run_dev *d = r->dev;
     k_state st[K_MAXST];
     if (n->op == K_OP_alias) return 0;
@@ -302,6 +303,14 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int watched, q4x_er
 int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     if (i == r->plan->logits) return 0; /* nothing there reads them */
     int code = k_dev_put(&r->dev->dev, r->dev->arena + (c->out - r->arena), c->out, out_bytes(c));
+    if (!code) code = k_dev_wait(&r->dev->dev);
+    return code ? failed_in(r, code, err) : 0;
+}
+
+int q4x_run_dev_kept(q4x_run *r, int32_t i, q4x_err *err) {
+    const int32_t s = r->plan->node[i].st[0];
+    const k_state *here = &r->st[s];
+    int code = k_dev_put(&r->dev->dev, r->dev->st[s].f, here->f, (size_t)(here->rows * here->cols) * sizeof(float));
     if (!code) code = k_dev_wait(&r->dev->dev);
     return code ? failed_in(r, code, err) : 0;
 }

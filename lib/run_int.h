@@ -7,11 +7,10 @@
 #ifndef Q4X_RUN_INT_H
 #define Q4X_RUN_INT_H
 
+#include "lib/plant.h"
 #include "lib/run.h"
 
 typedef struct q4x_run_dev q4x_run_dev;
-
-_Static_assert(sizeof((q4x_arm *)0)->item / sizeof(q4x_item) <= 32, "one bit an item in q4x_run.planted");
 
 struct q4x_run {
     const q4x_net *net;
@@ -21,12 +20,10 @@ struct q4x_run {
     int32_t tile; /* rows a pass */
     int32_t nth;
     int32_t dynamic; /* 1: levers or plants that depend on the forward */
-    int32_t plants;
-    uint32_t planted; /* bit k: plant item k moved something */
-    int32_t dead;     /* a hook failed in the middle of a forward */
+    int32_t dead;    /* a hook failed in the middle of a forward */
     int32_t pos, nforward;
     k_levers *lv;       /* per node, for this forward */
-    const char **plant; /* per node, for this forward; NULL when the arm plants nothing */
+    q4x_plants *plants; /* NULL when the arm plants nothing */
     float *arena;
     int64_t *off, arena_n;
     k_state *st;
@@ -45,6 +42,11 @@ struct q4x_run {
     void *fn_ctx;
 };
 
+/* 1: every node's output and the states it changes are wanted on the host. A plant may read any of them. */
+static inline int q4x_run_watched(const q4x_run *r) {
+    return r->fn || r->plants;
+}
+
 /* ---- run_dev.c ---- */
 
 /* Open the arm's device: before anything is allocated for it. */
@@ -61,10 +63,12 @@ void q4x_run_dev_reset(q4x_run *r);
 int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err);
 int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err);
 int q4x_run_dev_end(q4x_run *r, q4x_err *err);
-/* Run node i; c points into the host's buffers. watched 1: its output and the states that it changes are here after. */
-int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int watched, q4x_err *err);
+/* Run node i; c points into the host's buffers. Watched: its output and the states that it changes are here after. */
+int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
 /* The output of node i was changed here. */
 int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
+/* The first state of node i, of fixed rows, was changed here. */
+int q4x_run_dev_kept(q4x_run *r, int32_t i, q4x_err *err);
 /* Bring the states back if they are not here. */
 void q4x_run_dev_states(const q4x_run *r);
 

@@ -288,6 +288,7 @@ static void levers_are_tested(void **s) {
     (void)s;
     for (int l = 0; l < q4x_nlevers; l++) {
         char word[64], item[128];
+        if (q4x_levers[l].field == (size_t)-1) continue; /* the plants: t_plant.c */
         double lo, hi;
         if (q4x_lever_range(&q4x_levers[l], &lo, &hi)) {
             int i = 0;
@@ -297,10 +298,10 @@ static void levers_are_tested(void **s) {
             continue;
         }
         for (int32_t v = 0; *q4x_lever_value(&q4x_levers[l], v, word, sizeof word); v++) {
-            int i = 0, is_default = v == 0 && q4x_levers[l].field != (size_t)-1;
+            int i = 0;
             snprintf(item, sizeof item, "%s=%s", q4x_levers[l].name, word);
             while (i < NLEVER_CASES && !strstr(LEVER_CASES[i].spec, item)) i++;
-            if (i == NLEVER_CASES && !is_default) fail_msg("no case moves %s", item);
+            if (i == NLEVER_CASES && v > 0) fail_msg("no case moves %s", item);
         }
     }
 }
