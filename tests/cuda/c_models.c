@@ -143,8 +143,19 @@ static const char *const sets[] = {
     ":topk.tie=torch",
     ":topk.tie=stl",
     ":as=hf-bf16",
+    ":gdn=chunk64-bf16",
+    ":act=bf16,gdn=chunk64,gdn.inv=bf16,gdn.h=bf16",
+    ":gdn.gate=silu",
+    ":act=bf16,resid=f32,rope.table=f32",
+    ":resid=bf16,rope.table=bf16",
+    ":eps=1e-4,eps.floor=1e-3",
     ":plant=sign@L01.blk#0",
     ":plant=nan@L00.in#1",
+    ":plant=stale@emb#1",
+    ":plant=row@emb#0,plant=row@L01.moe.gate#1",
+    ":plant=conv-off-by-one@L00.gdn.conv",
+    ":plant=post-conv@L00.gdn.conv#0",
+    ":plant=window-1@L03.attn.prob#1,plant=no-rope-scale@L03.attn.rope.q#0",
 };
 enum { NSETS = sizeof sets / sizeof *sets };
 

@@ -230,6 +230,11 @@ static void plain_ops(void **s) {
             k.lv.gated = K_GATED_GELU;
             k.lv.sgate = K_SGATE_OFF;
             k.lv.freq = K_FREQ_BF16;
+            k.lv.gdn_gate = K_GATE_SILU;
+            k.lv.resid = k.lv.table = v & 1 ? K_FOLLOW_F32 : K_FOLLOW_BF16;
+            k.lv.eps = (int32_t)k_f32_bits(1e-2f);
+            k.lv.eps_floor = (int32_t)k_f32_bits(K & 1 ? 1e-1f : 1e-3f);
+            k.c.per = plain[o_i].op == K_OP_add; /* the residual stream */
         }
         char note[40];
         snprintf(note, sizeof note, "K=%d levers %d", K, v >> 1);
@@ -424,24 +429,27 @@ static void gdn(void **s) {
     (void)s;
     EACH(g, shapes)
     EACH(T, Ts)
-    for (int v = 0; v < 8; v++) {
-        const int32_t *g = shapes[g_i], T = Ts[T_i];
+    for (int v = 0; v < 16; v++) { /* from 8 on: the placements, all six and then some of them */
+        static const char *const notes[] = {"seq", "chunk64", "chunk64-bf16", "chunk64, placements"};
+        const int32_t *g = shapes[g_i], T = Ts[T_i], rule = (v >> 1 & 1) + (v >> 3) * 2;
         if (too_long((int64_t)T * g[1] * g[2] * g[3] / 4)) continue;
         kit k = fresh(T, v & 1);
-        k.lv.gdn = v >> 1 & 1;
-        k.d.gguf_heads = v >> 2;
+        k.lv.gdn = rule < 3 ? rule : K_GDN_CHUNK64;
+        int32_t *place[] = {&k.lv.gdn_h, &k.lv.gdn_hop, &k.lv.gdn_w, &k.lv.gdn_u, &k.lv.gdn_vnew, &k.lv.gdn_inv};
+        for (int i = 0; i < 6 && rule == 3; i++) *place[i] = h_int(&rng, 0, 1) ? K_FOLLOW_BF16 : K_FOLLOW;
+        k.d.gguf_heads = v >> 2 & 1;
         k.d.nk = g[0], k.d.nv = g[1], k.d.dk = g[2], k.d.dv = g[3];
         k.c.pos0 = 64 * h_int(&rng, 0, 1);
         input(&k, 0, g[0] * g[2], 0.1, 0);
         input(&k, 1, g[0] * g[2], 0.1, 0);
-        input(&k, 2, g[1] * g[3], 1, v == 7);
+        input(&k, 2, g[1] * g[3], 1, (v & 7) == 7);
         input(&k, 3, g[1], 1, 0);
         input(&k, 4, g[1], 1, 0);
         float *decay = (float *)(uintptr_t)k.c.in[3];
         for (int64_t i = 0; i < (int64_t)T * g[1]; i++) decay[i] = -fabsf(decay[i]);
         state(&k, (int64_t)g[1] * g[2], g[3], 0.3);
         k.c.cols = g[1] * g[3];
-        bad += run(&k, K_OP_gdn_core, v >> 1 & 1 ? "chunk64" : "seq");
+        bad += run(&k, K_OP_gdn_core, notes[rule]);
     }
     assert_int_equal(bad, 0);
 }
@@ -506,6 +514,8 @@ static int64_t indexing(int32_t T, int32_t pos0, int v) {
         kit k = fresh(T, v & 1);
         k.d.ih = 3, k.d.id = 40, k.d.ratio = 8, k.d.rot = 16, k.d.nsel = 5;
         k.lv.freq = v >> 1 & 1;
+        k.lv.table = v & 2 ? K_FOLLOW_BF16 - (v & 1) : K_FOLLOW;
+        k.lv.eps = v & 2 ? (int32_t)k_f32_bits(1e-2f) : 0;
         k.lv.tie = v >> 1;
         k.c.pos0 = pos0;
         k.c.Tc = pos0 + T;
