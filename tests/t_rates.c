@@ -17,7 +17,7 @@
 static struct {
     uint64_t seed;                 /* first */
     int models, honest, equal, on; /* pairs a model */
-} plan = {2000, 3, 5, 5, 4};
+} plan = {2004, 3, 5, 5, 4};       /* small ones: within two seconds */
 
 static char dir[] = "/tmp/q4x-rates-XXXXXX";
 
@@ -194,7 +194,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_on_top),
         cmocka_unit_test(test_upper),
     };
-    if (argc > 1 && !strcmp(argv[1], "long")) plan.models = 100, plan.honest = 10, plan.equal = 6, plan.on = 8;
+    if (argc > 1 && !strcmp(argv[1], "long"))
+        plan.seed = 2000, plan.models = 100, plan.honest = 10, plan.equal = 6, plan.on = 8;
     if (argc > 2) plan.seed = strtoull(argv[2], NULL, 10), plan.models = argc > 3 ? atoi(argv[3]) : plan.models;
     if (argc > 4) cmocka_set_test_filter(argv[4]);
     return cmocka_run_group_tests(tests, setup, teardown);
