@@ -41,12 +41,18 @@ typedef struct {
     int index;
     void *stream;
     volatile uint32_t *mark; /* in host memory that the device writes */
+    void *gemm, *gemm_room;  /* cuBLAS and its workspace, once k_dev_gemm opened it */
     void *mark_dev, *write;  /* the same word as the device sees it; the driver's function that writes it, or NULL */
 } k_dev;
 
 int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
 void k_dev_close(k_dev *d);            /* waits; a zeroed one is fine */
 int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total);
+
+/* Lever gemm = cublas will be asked for: find the library and give it a workspace in device memory. Once is enough.
+ * Fails with a sentence in why[size] that names what was looked for, and where. */
+int k_dev_gemm(k_dev *d, char *why, size_t size);
+int k_dev_gemm_version(const k_dev *d); /* 130000 = 13.0.0; 0: not open */
 
 /* Device memory, not cleared; host memory that the device copies from and to without the driver's help. */
 int k_dev_alloc(k_dev *d, size_t bytes, void **ret);
@@ -67,7 +73,7 @@ K_HD int k_dev_on_host(int32_t op) {
 }
 
 /* Enqueue an op (not alias, not one of the host). c lies on the host; in, out, par, w->data, w_dev, st->f and scratch
- * point into device memory. scratch_n: at least k_dev_scratch. */
+ * point into device memory. scratch_n: at least k_dev_scratch. A product under gemm = cublas wants k_dev_gemm before. */
 int k_dev_run(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);

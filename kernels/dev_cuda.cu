@@ -1,9 +1,11 @@
 /* dev_cuda.cu: the device room with the CUDA runtime (linked statically; the driver is looked for when asked). */
 #include "kernels/dev.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "kernels/cuda.cuh"
+#include "kernels/gemm.cuh"
+#include "kernels/matmul.h"
 
 static void copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from);
@@ -49,6 +51,7 @@ int k_dev_describe(int i, k_dev_desc *ret) {
 }
 
 const char *k_dev_text(int error) {
+    if (error >= K_GEMM_ERROR) return k_gemm_text(error);
     return cudaGetErrorString((cudaError_t)error);
 }
 
@@ -98,6 +101,8 @@ void k_dev_close(k_dev *d) {
     if (!d->stream) return;
     cudaSetDevice(d->index);
     cudaStreamSynchronize((cudaStream_t)d->stream);
+    k_gemm_close(d->gemm);
+    cudaFree(d->gemm_room);
     cudaStreamDestroy((cudaStream_t)d->stream);
     cudaFreeHost((void *)d->mark);
     cudaGetLastError(); /* after a failure each of these fails, and the failure has been told */
@@ -164,6 +169,28 @@ uint32_t k_dev_marked(const k_dev *d) {
     return *d->mark;
 }
 
+/* ---- cuBLAS ---- */
+
+int k_dev_gemm(k_dev *d, char *why, size_t size) {
+    if (d->gemm) return 0;
+    cudaSetDevice(d->index);
+    void *room = NULL;
+    int code = answer(cudaMalloc(&room, K_GEMM_ROOM));
+    if (!code)
+        code = k_gemm_open(d->stream, room, &d->gemm, why, size);
+    else
+        snprintf(why, size, "no memory for the %d MiB that cuBLAS works in: %s", K_GEMM_ROOM >> 20, k_dev_text(code));
+    if (code)
+        answer(cudaFree(room));
+    else
+        d->gemm_room = room;
+    return code;
+}
+
+int k_dev_gemm_version(const k_dev *d) {
+    return d->gemm ? k_gemm_version(d->gemm) : 0;
+}
+
 /* ---- ops ---- */
 
 typedef void (*launcher)(const k_call *c, void *stream);
@@ -180,6 +207,7 @@ static const launcher launchers[K_OP_COUNT] = {
 
 int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     if (!launchers[op]) return (int)cudaErrorInvalidValue;
+    if (op == K_OP_matmul && k_gemm_of(c) != K_BY_OWN) return k_gemm_run(d->gemm, c, d->stream);
     launchers[op](c, d->stream);
     return (int)cudaGetLastError();
 }
@@ -189,7 +217,12 @@ enum { DECODED = 8 << 20 };
 
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
     const int64_t nb = d->ratio ? n_ctx / d->ratio : 0;
+    const int64_t wide[] = {d->D, d->W, (int64_t)d->nv * d->dv, (int64_t)d->H * d->hd, d->Fd, d->Fs};
+    int64_t K = 0; /* the longest input of a product */
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (wide[i] > K) K = wide[i];
     const int64_t needs[] = {DECODED,
+                             k_gemm_floats(tile, K),
                              2 * ((int64_t)d->E + 2) + tile * d->K, /* slots by expert */
                              3 * (int64_t)d->E * tile,              /* router: probabilities, keys, places */
                              2 * (nb + 1) * tile,                   /* selection */

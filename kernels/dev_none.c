@@ -1,4 +1,5 @@
 /* dev_none.c: the device room of a program built without CUDA. */
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/dev.h"
@@ -24,6 +25,17 @@ int k_dev_open(int index, k_dev *ret) {
     (void)index;
     (void)ret;
     return NO_DEVICE;
+}
+
+int k_dev_gemm(k_dev *d, char *why, size_t size) {
+    (void)d;
+    snprintf(why, size, "built without CUDA");
+    return NO_DEVICE;
+}
+
+int k_dev_gemm_version(const k_dev *d) {
+    (void)d;
+    return 0;
 }
 
 /* None was opened, so that nothing below is reached; each says no all the same. */

@@ -69,13 +69,6 @@ template <int32_t TYPE, int C> static __global__ void experts_k(const __grid_con
     for (int64_t j = from; j < end; j += C) row_times<TYPE, C>(&p, row, j, end - j < C ? end - j : C, r);
 }
 
-/* Rows r0 .. of the weight as f32, K a row. */
-template <int32_t TYPE>
-static __global__ void decode_k(const __grid_constant__ k_weight w, int64_t r0, int64_t n, float *y) {
-    int64_t i = k_tid();
-    if (i < n) y[i] = k_stored<TYPE>::at((const uint8_t *)w.data + (size_t)(r0 + i / w.cols) * w.row_bytes, i % w.cols);
-}
-
 /* rows x p.n outputs of f32 rows, ld apart; a warp takes ROWS x COLS of them. Row 0 is output r0. */
 static __global__ void fat_k(const __grid_constant__ panel p, const float *w, int64_t ld, int64_t r0, int64_t rows) {
     const int64_t tiles = (rows + ROWS - 1) / ROWS, k = k_warp();
@@ -124,7 +117,7 @@ struct matmul_job {
         } else {
             for (int64_t r = 0; r < w.rows; r += at_once) {
                 int64_t rows = w.rows - r < at_once ? w.rows - r : at_once;
-                K_LAUNCH(decode_k<TYPE>, dim3(k_blocks(rows * p.K, K_THREADS)), dim3(K_THREADS), 0, stream, w, r,
+                K_LAUNCH(k_decode_k<TYPE>, dim3(k_blocks(rows * p.K, K_THREADS)), dim3(K_THREADS), 0, stream, w, r,
                          rows * p.K, c->scratch);
                 fat(&p, c->scratch, p.K, r, rows, stream);
             }

@@ -16,7 +16,17 @@
  * special   NaN and infinities propagate; -0 in y only from a chain that ends in it (accumulators start at +0); K = 0
  *           gives +0
  * bound     band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4
- * levers    act, dot, repack; ROUTER alone: moe.logits (the plan calls that node moe_logits)
+ * levers    act, dot, repack; ROUTER alone: moe.logits (the plan calls that node moe_logits); on a device gemm
+ *
+ * gemm = cublas, more than 8 columns (class BOUNDED: any order, the library's; gemm.cu):
+ *   bf16      weights stored as BF16 under act = bf16: bf16 tensor cores, f32 accumulation. x is rounded to bf16 first,
+ *             which changes nothing where act = bf16 made it
+ *   f32       everything else, decoded to f32: no TF32, nothing below f32. Weights of other types are not bf16 numbers
+ *   bound     f32: every term goes through at most K roundings, whatever the tree: gamma(K) sum |w x|.
+ *             bf16: products are exact; a block of b >= 4 of them and the accumulator are aligned to the largest, cut
+ *             at its 24th bit, and so is their sum: (b + 2) 2 u a block, gamma(3 (K + 16)) sum |w x|
+ *   rms       a serial chain's, and for the cuts of K / 16 blocks, all towards zero, (0.03 K u)^2 y2
+ *   same bits for the same shapes on the same GPU and library: own workspace, no atomics
  * engines   the f32 dot of dequantised weights, as no engine sums it: each has its own order. HF in f32 differs by
  *           order alone; ggml quantises x first (gguf-quants.md 4)
  */
@@ -51,6 +61,16 @@ K_HD float k_epilogue_of(float y, int32_t epi, int32_t N, int32_t act) {
 K_HD int64_t k_matmul_scratch(int64_t K) {
     return k_tile_scratch(K);
 }
+
+/* How lever gemm has this product made. The host makes it its own way whatever this says. */
+enum { K_GEMM_COLUMNS = 8 /* up to which the lever changes nothing */ };
+typedef enum { K_BY_OWN, K_BY_F32, K_BY_BF16 } k_gemm_by;
+K_HD k_gemm_by k_gemm_of(const k_call *c) {
+    if (c->lv->gemm != K_GEMM_CUBLAS || c->T <= K_GEMM_COLUMNS) return K_BY_OWN;
+    return c->lv->act == K_ACT_BF16 && c->w[0]->type == K_T_BF16 ? K_BY_BF16 : K_BY_F32;
+}
+/* |product - exact| <= this times sum |w x|, for each output; x on the grid that the product reads. */
+double k_gemm_bound(k_gemm_by by, int64_t K);
 
 void matmul_cpu(const k_call *c);
 

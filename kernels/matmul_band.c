@@ -35,10 +35,42 @@ static chain dots(const k_dot_terms *t, double y2, int64_t K) {
     return c;
 }
 
+double k_gemm_bound(k_gemm_by by, int64_t K) {
+    if (by == K_BY_OWN) return k_lanes32_gamma((double)K);
+    return k_gamma(by == K_BY_F32 ? (double)K : 3 * ((double)K + 16));
+}
+
+static int on_bf16_grid(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (k_f32_bits(x[i]) & 0xffff) return 0;
+    return 1;
+}
+
+/* The products of this call, as lever gemm has them made. */
+static chain products(const k_call *c, const k_dot_terms *t, double y2) {
+    const k_gemm_by by = k_gemm_of(c);
+    const int64_t K = c->in_cols[0];
+    if (by == K_BY_OWN) return dots(t, y2, K);
+    const double q = t->q;
+    chain p = {k_gemm_bound(by, K) * sqrt((double)K * q), k_serial_rms2((double)K, q, y2)};
+    if (by == K_BY_F32) return p;
+    const double cut = 0.03 * (double)K * K_U;
+    p.rms2 += cut * cut * y2;
+    if (on_bf16_grid(c->in[0], c->T * K)) return p;
+    p.hard += (1 + k_gemm_bound(by, K)) * k_store_hard(K_ACT_BF16) * sqrt((double)K * q);
+    p.rms2 += k_store_rms2(K_ACT_BF16, q);
+    return p;
+}
+
 /* One more rd of values with sum of squares v2. */
 static void store(chain *c, int32_t act, double v2) {
     c->hard += k_store_hard(act) * (sqrt(v2) + c->hard);
     c->rms2 += k_store_rms2(act, v2);
+}
+
+/* The same of values of which only the rounded ones are known. */
+static void store_rounded(chain *c, int32_t act, double y2) {
+    store(c, act, y2 * (1 + 0x1p-7));
 }
 
 static void add_chain(const chain *c, k_band *add) {
@@ -48,7 +80,7 @@ static void add_chain(const chain *c, k_band *add) {
 
 void k_dots_band(const k_dot_terms *t, double y2, int64_t K, int32_t act, int round, k_band *add) {
     chain c = dots(t, y2, K);
-    if (round) store(&c, act, y2 * (1 + 0x1p-7)); /* y2 may be of rounded values */
+    if (round) store_rounded(&c, act, y2);
     add_chain(&c, add);
 }
 
@@ -88,7 +120,7 @@ static outputs hc_outputs(const k_call *c, int64_t r0, int64_t r1) {
 static void hc_band(const k_call *c, const k_dot_terms *t, const outputs *s, k_band *add) {
     int32_t act = c->lv->act, N = c->d->N;
     double n = (double)c->T * (double)c->cols, S = k_store_hard(act), y = sqrt(s->y2);
-    chain h = dots(t, s->y2, c->in_cols[0]);
+    chain h = products(c, t, s->y2);
     h.hard = (h.hard + S * (y + h.hard)) / N;
     h.rms2 = (h.rms2 * s->s2 / n + k_store_rms2(act, s->sy2)) / ((double)N * N);
     if ((N & (N - 1)) != 0) { /* else y / N is exact, and as round as y */
@@ -147,8 +179,11 @@ void matmul_band(const k_call *c, k_band *add) {
     for (int b = 0; b < K_BAND_PARTS; b++) {
         sum.y2 += out[b].y2, sum.v2 += out[b].v2, sum.s2 += out[b].s2, sum.sy2 += out[b].sy2;
     }
-    if (hc)
+    if (hc) {
         hc_band(c, &t, &sum, add);
-    else
-        k_dots_band(&t, sum.y2, K, k_epilogue_act(c->epi, c->lv), c->epi != K_EPI_RAW, add);
+        return;
+    }
+    chain h = products(c, &t, sum.y2);
+    if (c->epi != K_EPI_RAW) store_rounded(&h, k_epilogue_act(c->epi, c->lv), sum.y2);
+    add_chain(&h, add);
 }

@@ -17,6 +17,13 @@ template <int32_t TYPE> struct k_stored;
 #include "kernels/quants.def"
 #undef QUANT
 
+/* Rows r0 .. of the weight, decoded: n values, w.cols a row. */
+template <int32_t TYPE>
+static __global__ void k_decode_k(const __grid_constant__ k_weight w, int64_t r0, int64_t n, float *y) {
+    int64_t i = k_tid();
+    if (i < n) y[i] = k_stored<TYPE>::at((const uint8_t *)w.data + (size_t)(r0 + i / w.cols) * w.row_bytes, i % w.cols);
+}
+
 /* Call job.run<TYPE>() of the type at hand. */
 template <typename J> static void k_by_type(int32_t type, const J &job) {
     switch (type) {

@@ -226,6 +226,10 @@ void q4x_item_text(const q4x_item *it, char *buf, size_t size) {
              it->glob[0] ? "@" : "", it->glob, forward);
 }
 
+int q4x_item_library(const q4x_item *it) {
+    return it->value && !strcmp(q4x_levers[it->lever].kind, "library");
+}
+
 void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret) {
     q4x_arm_resolve_without(a, -1, node, forward, ret);
 }

@@ -58,6 +58,8 @@ int q4x_arm_add(q4x_arm *a, const char *item, q4x_err *err);
 int q4x_arm_check_forwards(const q4x_arm *a, int32_t n, q4x_err *err);
 /* The item as it is typed: "act=bf16@L03.*#2". */
 void q4x_item_text(const q4x_item *it, char *buf, size_t size);
+/* 1: the item asks for a library's arithmetic, which only a GPU has. */
+int q4x_item_library(const q4x_item *it);
 /* Levers for the node of this name, executing op, at this forward. */
 void q4x_arm_resolve(const q4x_arm *a, const char *node, int32_t forward, k_levers *ret);
 /* The same as if item `without` had not been given. */

@@ -85,6 +85,10 @@ static int check_levers(q4x_run *r, q4x_err *err) {
     for (int i = 0; i < r->arm.nitems; i++) {
         int rc = check_item(r->plan, &r->arm.item[i], err);
         if (rc) return rc;
+        if (!r->arm.cuda && q4x_item_library(&r->arm.item[i]))
+            return q4x_fail(err, Q4X_E_ARG,
+                            "lever %s: the arm's device is cpu, expected cuda: a CPU has its own products alone",
+                            q4x_levers[r->arm.item[i].lever].name);
         if (r->arm.item[i].forward >= 0) r->dynamic = 1;
     }
     return 0;

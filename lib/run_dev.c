@@ -48,6 +48,17 @@ static int failed_in(const q4x_run *r, int code, q4x_err *err) {
 
 /* ---- memory ---- */
 
+/* What a lever needs of a library, before anything is allocated beside it. */
+static int open_library(const q4x_run *r, q4x_err *err) {
+    char why[400], text[128];
+    for (int i = 0; i < r->arm.nitems; i++) {
+        if (!q4x_item_library(&r->arm.item[i])) continue;
+        q4x_item_text(&r->arm.item[i], text, sizeof text);
+        if (k_dev_gemm(&r->dev->dev, why, sizeof why)) return q4x_fail(err, Q4X_E_DEVICE, "lever %s: %s", text, why);
+    }
+    return 0;
+}
+
 int q4x_run_dev_open(q4x_run *r, q4x_err *err) {
     k_dev_info info;
     r->dev = calloc(1, sizeof *r->dev);
@@ -58,7 +69,7 @@ int q4x_run_dev_open(q4x_run *r, q4x_err *err) {
         return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: there %s %d here, from 0 on", r->arm.device_index,
                         info.count == 1 ? "is" : "are", info.count);
     int code = k_dev_open(r->arm.device_index, &r->dev->dev);
-    return code ? refused(r, code, "cannot be opened", err) : 0;
+    return code ? refused(r, code, "cannot be opened", err) : open_library(r, err);
 }
 
 float *q4x_run_dev_arena(q4x_run *r, int64_t n) {

@@ -42,7 +42,7 @@ static int gathers(const q4x_plan *p, int32_t i) {
 /* Where arms that differ in such a lever part. A number (eps) is left out: nearly every norm reads it, and a norm is
  * recorded when it is asked for. */
 int q4x_tap_reads_choice(const char *word) {
-    static const char everywhere[] = "act dot repack"; /* nearly every op, or every product, reads these */
+    static const char everywhere[] = "act dot repack gemm"; /* nearly every op, or every product, reads these */
     double lo, hi;
     for (int i = 0; i < q4x_nlevers; i++)
         if (!q4x_word_in(everywhere, q4x_levers[i].name) && q4x_levers[i].field != (size_t)-1 &&

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "kernels/round.h"
 #include "kernels/topk.h"
@@ -99,6 +100,7 @@ static int run_again(q4x_tapset *t, const q4x_node_event *ev, const k_levers *lv
     if (rc) return rc;
     k_call c = *ev->call;
     c.lv = lv;
+    if (n->op == K_OP_matmul && k_gemm_of(&c) != K_BY_OWN) return 0; /* a library's, which the host has not */
     c.out = t->again;
     if (kind != Q4X_ROWS_FIXED) {
         *ret = run_appending(t, ev, &c, from, to);

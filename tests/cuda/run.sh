@@ -56,6 +56,7 @@ esac
 step version 60 bin/q4x version
 step arith 120 bin/c_arith
 step ops 300 bin/c_ops
+step gemm 200 bin/c_gemm
 step models 300 bin/c_models
 for m in tests/models/demo-*.gguf; do
     test -e "$m" && step "$(basename "$m" .gguf)" 200 bin/c_models "$m"

@@ -34,6 +34,9 @@ enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaHostAllocMapped 
 typedef enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
 typedef enum { cudaDriverEntryPointSuccess } cudaDriverEntryPointQueryResult;
 typedef struct emu_stream *cudaStream_t;
+typedef struct emu_event {
+    double at; /* ms */
+} * cudaEvent_t;
 
 struct dim3 {
     unsigned x, y, z;
@@ -62,6 +65,10 @@ cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags);
 cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s);
+cudaError_t cudaEventCreate(cudaEvent_t *e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t e);
@@ -133,5 +140,11 @@ static inline unsigned atomicOr(unsigned *p, unsigned v) {
     *p |= v;
     return old;
 }
+
+/* The loader, for cuBLAS alone (cublas.cpp). Whoever includes dlfcn.h does so before. */
+extern "C" void *emu_dlopen(const char *name, int flags);
+extern "C" void *emu_dlsym(void *so, const char *name);
+#define dlopen emu_dlopen
+#define dlsym emu_dlsym
 
 #endif

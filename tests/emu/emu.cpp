@@ -5,11 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
 
 #include "tests/emu/cuda_runtime.h"
 
-emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0};
+emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0};
 emu_place emu_at;
 
 /* ---- threads ---- */
@@ -255,6 +256,25 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
     (void)s;
     if (lost()) return cudaErrorIllegalAddress;
     memset(p, byte, n);
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *e) {
+    *e = (cudaEvent_t)calloc(1, sizeof **e);
+    return *e ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    struct timespec t;
+    (void)s;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    e->at = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+    return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    (void)e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    *ms = (float)(to->at - from->at);
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {

@@ -15,6 +15,8 @@ typedef struct {
     int64_t live;  /* allocations and streams that were not freed, pinned memory included */
     int64_t ops;   /* launches, copies and fills so far */
     int64_t fail;  /* the device is lost with this one; 0: never */
+    int64_t gemms; /* products that its cuBLAS made */
+    int no_cublas; /* 1: there is none to be found, for whoever has not found it yet */
 } emu_device;
 extern emu_device emu;
 
