@@ -76,10 +76,10 @@ endif
 # kernels give the CPU's bits. tests/cuda/c_x.c is one program on either device; e_x.c asks more of the emulated one.
 CXX_EMU := $(shell command -v g++ 2>/dev/null)
 EMUFLAGS := -std=c++17 -O2 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-	-Wall -Wextra -Wno-unused-function -Itests/emu -I. -MMD -MP
+	-Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -Itests/emu -I. -MMD -MP
 CUSRC_T := $(wildcard tests/cuda/*.cu)
 EMUOBJ := $(if $(CXX_EMU),$(CUSRC:%.cu=$B/emu/%.o) $B/emu/tests/emu/emu.o $B/emu/tests/emu/cublas.o)
-CUTESTS := $(patsubst tests/cuda/%.c,$B/tests/cuda/%,$(wildcard tests/cuda/c_*.c))
+CUTESTS := $(patsubst tests/cuda/%.c,$B/tests/cuda/%,$(wildcard tests/cuda/c_*.c) tests/cuda/bench_cuda.c)
 EMUTESTS := $(if $(CXX_EMU),$(patsubst tests/cuda/%.c,$B/emu/tests/cuda/%,$(wildcard tests/cuda/[ce]_*.c)))
 CUHELP := $(patsubst %.c,$B/%.o,$(wildcard tests/cuda/h_*.c))
 
@@ -154,7 +154,7 @@ $B/emu/%.o: %.cpp $B/flags
 	$(if $Q,@echo '  CXX   $<')
 	$Q$(CXX_EMU) $(MARCH) $(EMUFLAGS) -c -o $@ $<
 EMULIB := $(filter-out $(CUOBJ) $B/kernels/dev_none.o,$(LIBOBJ)) $(EMUOBJ)
-$(EMUTESTS): $B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
+$(EMUTESTS) $B/emu/tests/cuda/bench_cuda: $B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
 	$(if $Q,@echo '  LINK  $@')
 	@mkdir -p $(@D)
 	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
@@ -162,7 +162,7 @@ $B/emu/q4x: $(BINOBJ) $(EMULIB)
 	$(if $Q,@echo '  LINK  $@')
 	$Q$(CC) $(OPT) -o $@ $^ $(LDOMP) $(LDLIBS)
 # where there is a GPU
-$(CUTESTS): $B/tests/cuda/c_%: $B/tests/cuda/c_%.o $(CUHELP) $(HELPLIB) $(LIBOBJ) $(if $(CUOBJ),$(CUSRC_T:%.cu=$B/%.cu.o))
+$(CUTESTS): $B/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(LIBOBJ) $(if $(CUOBJ),$(CUSRC_T:%.cu=$B/%.cu.o))
 	$(if $Q,@echo '  LINK  $@')
 	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)
 test-programs: $(TESTS) $(FUZZ) $(EMUTESTS) bin/q4x

@@ -4,7 +4,7 @@
 cd "$(dirname "$0")/../.." || exit 2
 b=$1 d=$2
 rm -rf "$d" && mkdir -p "$d/bin" "$d/tests/golden" "$d/tests/models" || exit 2
-cp "$b/q4x" "$b"/tests/cuda/c_* "$d/bin/"
+cp "$b/q4x" "$b"/tests/cuda/c_* "$b/tests/cuda/bench_cuda" "$d/bin/"
 rm -f "$d"/bin/*.o "$d"/bin/*.d
 strip -g "$d"/bin/* 2>/dev/null
 gzip "$d"/bin/* || exit 2 # the folder is to travel

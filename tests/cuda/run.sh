@@ -16,6 +16,7 @@ step() { # NAME LIMIT COMMAND...
     t0=$(date +%s.%N)
     timeout "$limit" "$@" >"$out/step.log" 2>&1
     rc=$?
+    test "$name" = bench && cp "$out/step.log" "$out/bench.txt"
     cat "$out/step.log" >>"$out/all.log"
     secs=$(awk -v a="$t0" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
     word=ok; test $rc = 0 || { word=FAIL; failed=1; }
@@ -63,8 +64,10 @@ for m in tests/models/demo-*.gguf; do
 done
 step device 200 bin/c_device
 step dumps 120 sh run.sh "$out" --in dumps
+step bench 300 bin/bench_cuda
 step speed 120 bash run.sh "$out" --in speed
 test -e bin/c_lost && step lost 60 bin/c_lost
 rm -f "$out/step.log"
 cat "$out/table.txt"
+if test -e "$out/bench.txt"; then cat "$out/bench.txt"; fi
 exit $failed
