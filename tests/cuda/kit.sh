@@ -19,6 +19,7 @@ done
 # not every machine has the test library
 lib=$(ldconfig -p | sed -n 's/.*libcmocka\.so\.0 .*=> //p' | head -n 1)
 if test -n "$lib"; then mkdir -p "$d/lib" && cp -L "$lib" "$d/lib/"; fi
+cp -r evidence/cuda-case "$d/case"
 cp tests/cuda/run.sh "$d/run.sh"
 chmod -R u+w "$d"
 du -sh "$d"
