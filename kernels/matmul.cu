@@ -7,7 +7,7 @@
 #include "kernels/matmul.h"
 
 #include "kernels/moe.h"
-#include "kernels/quant.cuh"
+#include "kernels/quant_lane.cuh"
 
 enum { COLS = 4, ROWS = 4, MANY = 16 /* columns from which decoding into scratch pays */ };
 
@@ -31,43 +31,163 @@ static __device__ __forceinline__ int64_t slot_of(const panel *p, int64_t j) {
     return p->slot ? p->slot[j] : j;
 }
 
-/* One row times columns j .. j + n, n <= C. */
+/* ---- few columns ---- */
+
+/* Rows that a warp takes at once, elements that it does at once, and what it keeps of them in shared memory. */
+enum { PAIR = 2, SPAN = K_WARP * K_WARP, GROUPS = 8, MOST_BYTES = 1088 /* of SPAN elements: Q8_0's */ };
+
+typedef struct __attribute__((aligned(16))) {
+    uint32_t v[4];
+} word16;
+
+typedef struct {
+    word16 bytes[PAIR][MOST_BYTES / 16 + 2];
+    k_shared group[PAIR][K_WARP];
+} stage;
+
+/* Rows of one weight; what lies between from and end may be read. */
+typedef struct {
+    const uint8_t *row[PAIR], *from, *end;
+} rows;
+
+/* n bytes at p into shared memory, by words that lie in the weight as a whole, else byte by byte. Where they begin. */
+static __device__ __forceinline__ const uint8_t *fetch(const rows *w, const uint8_t *p, int32_t n, word16 *to) {
+    const int32_t skew = (int32_t)((uintptr_t)p % 16), words = (skew + n + 15) / 16;
+    for (int32_t i = k_lane(); i < words; i += K_WARP) {
+        const uint8_t *a = p - skew + 16 * i;
+        word16 v = {{0, 0, 0, 0}};
+        if (a >= w->from && a + 16 <= w->end)
+            v = *(const word16 *)(const void *)a;
+        else
+            for (int k = 0; k < 16; k++)
+                if (a + k >= w->from && a + k < w->end) v.v[k / 4] |= (uint32_t)a[k] << 8 * (k % 4);
+        to[i] = v;
+    }
+    return (const uint8_t *)to + skew;
+}
+
+/* Elements 32 g + lane of SPAN from i on, g < groups. b: where the span begins, of either row. */
 template <int32_t TYPE, int C>
-static __device__ __forceinline__ void row_times(const panel *p, const uint8_t *row, int64_t j, int64_t n, int64_t r) {
-    const float *x[C];
-    float acc[C];
-    for (int c = 0; c < C; c++) {
-        x[c] = p->x + slot_of(p, c < n ? j + c : j) / p->div * p->K;
-        acc[c] = 0.0f;
-    }
-    for (int64_t i = k_lane(); i < p->K; i += K_WARP) {
-        float w = k_stored<TYPE>::at(row, i);
-        for (int c = 0; c < C; c++) acc[c] = fmaf(w, x[c][i], acc[c]);
-    }
-    for (int c = 0; c < C; c++) {
-        float y = k_warp_fold(acc[c]);
-        if (k_lane() == 0 && c < n) store(p, slot_of(p, j + c), r, y);
+static __device__ __forceinline__ void span(const uint8_t *const b[PAIR], const k_shared (*s)[K_WARP], int32_t groups,
+                                            const float *const x[C], int64_t i, float acc[PAIR][C]) {
+    typedef k_stored<TYPE> T;
+    constexpr int32_t per = T::elems / K_WARP;
+    const int32_t l = k_lane();
+    for (int32_t g0 = 0; g0 < groups; g0 += GROUPS) {
+#pragma unroll
+        for (int32_t u = 0; u < GROUPS; u++) {
+            if (T::elems < K_WARP * GROUPS && g0 + u >= groups) break;
+            float xe[C];
+#pragma unroll
+            for (int c = 0; c < C; c++) xe[c] = x[c][i + K_WARP * (g0 + u) + l];
+#pragma unroll
+            for (int r = 0; r < PAIR; r++) {
+                const uint8_t *at = b[r] + (g0 / per + u / per) * T::bytes;
+                const float w = k_split<TYPE>::value(at, u % per, l, s[r][g0 + u]);
+#pragma unroll
+                for (int c = 0; c < C; c++) acc[r][c] = fmaf(w, xe[c], acc[r][c]);
+            }
+        }
     }
 }
 
-/* A warp a row: blockIdx.y walks through the columns. */
+/* By groups: a span's bytes come by wide loads, each lane makes what one group shares, then all take their elements. */
+template <int32_t TYPE, int C>
+static __device__ __forceinline__ void dots_grouped(const rows *w, stage *st, int64_t K, const float *const x[C],
+                                                    float acc[PAIR][C]) {
+    typedef k_stored<TYPE> T;
+    constexpr int32_t per = T::elems / K_WARP;
+    const int32_t l = k_lane();
+    for (int64_t i = 0; i < K; i += SPAN) {
+        const int32_t groups = (int32_t)((K - i < SPAN ? K - i : (int64_t)SPAN) / K_WARP);
+        const uint8_t *b[PAIR];
+        __syncwarp();
+        for (int r = 0; r < PAIR; r++)
+            b[r] = fetch(w, w->row[r] + i / T::elems * T::bytes, groups / per * T::bytes, st->bytes[r]);
+        __syncwarp();
+        for (int r = 0; r < PAIR; r++)
+            if (l < groups) st->group[r][l] = k_split<TYPE>::group(b[r] + l / per * T::bytes, l % per);
+        __syncwarp();
+        span<TYPE, C>(b, st->group, groups, x, i, acc);
+    }
+}
+
+/* Element by element, the blocks of 256 at once: their places are known when this is compiled. */
+template <int32_t TYPE, int C>
+static __device__ __forceinline__ void dots_plain(const rows *w, int64_t K, const float *const x[C],
+                                                  float acc[PAIR][C]) {
+    typedef k_stored<TYPE> T;
+    constexpr int32_t whole = 256;
+    const int32_t l = k_lane();
+    int64_t i = 0;
+    for (; i + whole <= K; i += whole)
+#pragma unroll
+        for (int32_t u = 0; u < whole / K_WARP; u++) {
+            const int32_t e = K_WARP * u, skip = T::elems == 1 ? 0 : e / T::elems;
+#pragma unroll
+            for (int r = 0; r < PAIR; r++) {
+                const float v = T::in(w->row[r] + i / T::elems * T::bytes + skip * T::bytes, e - skip * T::elems + l);
+#pragma unroll
+                for (int c = 0; c < C; c++) acc[r][c] = fmaf(v, x[c][i + e + l], acc[r][c]);
+            }
+        }
+    for (i += l; i < K; i += K_WARP)
+        for (int r = 0; r < PAIR; r++) {
+            const float v = T::at(w->row[r], i);
+            for (int c = 0; c < C; c++) acc[r][c] = fmaf(v, x[c][i], acc[r][c]);
+        }
+}
+
+/* Rows r, r + 1 of the weight times columns j .. j + n, n <= C. */
+template <int32_t TYPE, int C>
+static __device__ __forceinline__ void rows_times(const panel *p, const k_weight *w, stage *st, int64_t r, int64_t j,
+                                                  int64_t n) {
+    const float *x[C];
+    float acc[PAIR][C];
+    rows v;
+    v.from = (const uint8_t *)w->data;
+    v.end = v.from + (size_t)p->O * w->row_bytes;
+    for (int k = 0; k < PAIR; k++) {
+        v.row[k] = v.from + (size_t)(r + k < p->O ? r + k : r) * w->row_bytes;
+        for (int c = 0; c < C; c++) acc[k][c] = 0.0f;
+    }
+    for (int c = 0; c < C; c++) x[c] = p->x + slot_of(p, c < n ? j + c : j) / p->div * p->K;
+    if constexpr (k_split<TYPE>::grouped)
+        dots_grouped<TYPE, C>(&v, st, p->K, x, acc);
+    else
+        dots_plain<TYPE, C>(&v, p->K, x, acc);
+    for (int k = 0; k < PAIR; k++)
+        for (int c = 0; c < C; c++) {
+            float y = k_warp_fold(acc[k][c]);
+            if (k_lane() == 0 && c < n && r + k < p->O) store(p, slot_of(p, j + c), r + k, y);
+        }
+}
+
+static unsigned pairs(int64_t rows) {
+    return k_blocks((rows + PAIR - 1) / PAIR, K_WARPS);
+}
+
+/* A warp a pair of rows: blockIdx.y walks through the columns. */
 template <int32_t TYPE, int C>
 static __global__ void thin_k(const __grid_constant__ panel p, const __grid_constant__ k_weight w) {
-    int64_t r = k_warp();
-    if (r >= w.rows) return;
-    const uint8_t *row = (const uint8_t *)w.data + (size_t)r * w.row_bytes;
+    __shared__ stage st[K_WARPS];
+    const int64_t r = k_warp() * PAIR;
+    if (r >= p.O) return;
     for (int64_t j = (int64_t)blockIdx.y * C; j < p.n; j += (int64_t)gridDim.y * C)
-        row_times<TYPE, C>(&p, row, j, p.n - j < C ? p.n - j : C, r);
+        rows_times<TYPE, C>(&p, &w, &st[threadIdx.x / K_WARP], r, j, p.n - j < C ? p.n - j : C);
 }
 
 /* The same for experts: blockIdx.y is the expert, whose weight of another type is another launch's. */
 template <int32_t TYPE, int C> static __global__ void experts_k(const __grid_constant__ panel p, const k_weight *w) {
-    int64_t r = k_warp(), from = p.first[blockIdx.y], end = p.first[blockIdx.y + 1];
+    __shared__ stage st[K_WARPS];
+    const int64_t r = k_warp() * PAIR, from = p.first[blockIdx.y], end = p.first[blockIdx.y + 1];
     const k_weight *we = w + blockIdx.y;
     if (r >= p.O || from == end || we->type != TYPE) return;
-    const uint8_t *row = (const uint8_t *)we->data + (size_t)r * we->row_bytes;
-    for (int64_t j = from; j < end; j += C) row_times<TYPE, C>(&p, row, j, end - j < C ? end - j : C, r);
+    for (int64_t j = from; j < end; j += C)
+        rows_times<TYPE, C>(&p, we, &st[threadIdx.x / K_WARP], r, j, end - j < C ? end - j : C);
 }
+
+/* ---- many columns ---- */
 
 /* rows x p.n outputs of f32 rows, ld apart; a warp takes ROWS x COLS of them. Row 0 is output r0. */
 static __global__ void fat_k(const __grid_constant__ panel p, const float *w, int64_t ld, int64_t r0, int64_t rows) {
@@ -109,7 +229,7 @@ struct matmul_job {
         const k_weight w = *c->w[0];
         const int64_t at_once = p.K > 0 ? c->scratch_n / p.K / ROWS * ROWS : 0;
         if (p.n < MANY || at_once < ROWS) {
-            dim3 grid(k_blocks(w.rows, K_WARPS), p.n < COLS ? 1u : k_blocks(p.n, COLS));
+            dim3 grid(pairs(p.O), p.n < COLS ? 1u : k_blocks(p.n, COLS));
             auto one = thin_k<TYPE, 1>, some = thin_k<TYPE, COLS>;
             K_LAUNCH(p.n == 1 ? one : some, grid, dim3(K_WARPS * K_WARP), 0, stream, p, w);
         } else if (TYPE == K_T_F32 && w.row_bytes % sizeof(float) == 0) {
@@ -174,7 +294,7 @@ struct expert_job {
     panel p;
     void *stream;
     template <int32_t TYPE> void run() const {
-        dim3 grid(k_blocks(p.O, K_WARPS), (unsigned)c->nw[0]);
+        dim3 grid(pairs(p.O), (unsigned)c->nw[0]);
         auto one = experts_k<TYPE, 1>, some = experts_k<TYPE, COLS>;
         K_LAUNCH(c->T == 1 ? one : some, grid, dim3(K_WARPS * K_WARP), 0, stream, p, c->w_dev[0]);
     }

@@ -10,6 +10,7 @@ template <int32_t TYPE> struct k_stored;
 #define QUANT(id, name, n, size, in_file)                                                                              \
     template <> struct k_stored<id> {                                                                                  \
         static constexpr int32_t elems = n, bytes = size;                                                              \
+        static __device__ __forceinline__ float in(const uint8_t *b, int32_t e) { return k_at_##name(b, e); }          \
         static __device__ __forceinline__ float at(const uint8_t *row, int64_t i) {                                    \
             return k_at_##name(row + i / (n) * (size), (int32_t)(i % (n)));                                            \
         }                                                                                                              \
