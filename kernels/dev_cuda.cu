@@ -222,7 +222,7 @@ int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         if (wide[i] > K) K = wide[i];
     const int64_t needs[] = {DECODED,
-                             k_gemm_floats(tile, K),
+                             k_gemm_scratch(tile, K),
                              2 * ((int64_t)d->E + 2) + tile * d->K, /* slots by expert */
                              3 * (int64_t)d->E * tile,              /* router: probabilities, keys, places */
                              2 * (nb + 1) * tile,                   /* selection */

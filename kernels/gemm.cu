@@ -134,17 +134,6 @@ int k_gemm_version(void *gemm) {
 
 /* ---- a product ---- */
 
-enum { ALIGN = 64 /* floats */, LEAST = 16 /* rows that are decoded at once, or all */ };
-
-/* x as bf16. */
-static int64_t half_floats(int64_t n) {
-    return (n / 2 + ALIGN) / ALIGN * ALIGN;
-}
-
-int64_t k_gemm_floats(int64_t T, int64_t K) {
-    return half_floats(T * K) + LEAST * K + ALIGN;
-}
-
 static __global__ void to_bf16_k(const float *x, int64_t n, uint16_t *y) {
     int64_t i = k_tid();
     if (i < n) y[i] = k_bf16_from_f32(x[i]);
@@ -203,7 +192,7 @@ static int64_t as_stored(const product *p, const k_weight *w) {
 
 static int by_parts(const product *p, const k_weight *w) {
     const int64_t K = w->cols, at_once = p->room_n * (p->bf16 ? 2 : 1) / K;
-    if (at_once < LEAST && at_once < w->rows) return (int)cudaErrorMemoryAllocation;
+    if (at_once < K_GEMM_ROWS && at_once < w->rows) return (int)cudaErrorMemoryAllocation;
     for (int64_t r = 0; r < w->rows; r += at_once) {
         const int64_t rows = w->rows - r < at_once ? w->rows - r : at_once;
         if (p->bf16)
@@ -226,7 +215,7 @@ int k_gemm_run(void *gemm, const k_call *c, void *stream) {
     if (!outs) return 0;
     if (c->cols > INT_MAX || w->row_bytes > INT_MAX || n < 1) return (int)cudaErrorInvalidValue;
     if (p.bf16) {
-        const int64_t half = half_floats(n);
+        const int64_t half = k_gemm_halves(n);
         if (half > c->scratch_n) return (int)cudaErrorMemoryAllocation;
         K_LAUNCH(to_bf16_k, dim3(k_blocks(n, K_THREADS)), dim3(K_THREADS), 0, stream, c->in[0], n,
                  (uint16_t *)(void *)c->scratch);

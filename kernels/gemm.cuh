@@ -16,8 +16,6 @@ void k_gemm_close(void *gemm); /* NULL is fine */
 int k_gemm_version(void *gemm);
 const char *k_gemm_text(int error);
 
-/* Floats of scratch for products of T columns that are K long. */
-int64_t k_gemm_floats(int64_t T, int64_t K);
 /* Enqueue the product of a call for which k_gemm_of (matmul.h) does not say K_BY_OWN. */
 int k_gemm_run(void *gemm, const k_call *c, void *stream);
 

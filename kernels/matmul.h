@@ -72,6 +72,16 @@ K_HD k_gemm_by k_gemm_of(const k_call *c) {
 /* |product - exact| <= this times sum |w x|, for each output; x on the grid that the product reads. */
 double k_gemm_bound(k_gemm_by by, int64_t K);
 
+/* Scratch of such a product: x as bf16, behind it rows that are decoded, so many at once at least, or all. */
+enum { K_GEMM_ROWS = 16 };
+K_HD int64_t k_gemm_halves(int64_t n) {
+    return (n / 2 + 64) / 64 * 64;
+}
+/* Floats for T columns that are K long. */
+K_HD int64_t k_gemm_scratch(int64_t T, int64_t K) {
+    return k_gemm_halves(T * K) + K_GEMM_ROWS * K;
+}
+
 void matmul_cpu(const k_call *c);
 
 /* Band of the call (design.md 2, "band"; band.h), from its operands and, for y, its output: c->out as the op left it

@@ -7,7 +7,9 @@ rm -rf "$d" && mkdir -p "$d/bin" "$d/tests/golden" "$d/tests/models" || exit 2
 cp "$b/q4x" "$b"/tests/cuda/c_* "$b/tests/cuda/bench_cuda" "$d/bin/"
 rm -f "$d"/bin/*.o "$d"/bin/*.d
 strip -g "$d"/bin/* 2>/dev/null
-gzip "$d"/bin/* || exit 2 # the folder is to travel
+# the folder is to travel; the programs hold the same kernels, which a long window sees
+tar -C "$d" -cf - bin | xz -T1 -8 >"$d/bin.tar.xz" || exit 2
+rm -rf "$d/bin"
 for m in micro-a micro-b dense-a; do
     mkdir "$d/tests/golden/$m"
     cp "tests/golden/$m/config.json" "tests/golden/$m/model.safetensors" "$d/tests/golden/$m/"

@@ -1,9 +1,19 @@
 #!/bin/sh
 # run.sh [OUT]: the tests that need a GPU, from a kit (kit.sh). Every step has a time limit and an entry in OUT/all.log;
-# the table comes last, also as OUT/table.txt. Ends with 1 when a step failed.
+# the table comes last, also as OUT/table.txt. Ends with 1 when a step failed. `run.sh OUT --in COMMAND...` runs one command
+# from here instead: bin/bench_cuda, or sh case/run.sh bin/q4x OUT/case.
 cd "$(dirname "$0")" || exit 2
 out=${1:-out}
-for f in bin/*.gz; do test -e "$f" && gzip -df "$f"; done
+unpack() { # where there is no xz, Python has it
+    xz -dc bin.tar.xz 2>/dev/null || python3 -c 'import lzma, shutil, sys
+shutil.copyfileobj(lzma.open("bin.tar.xz"), sys.stdout.buffer)'
+}
+test -e bin/q4x || unpack | tar -xf - || exit 2
+# a kit at build/NAME of a checkout may lack what the checkout tracks
+for f in ../../tests/golden/* ../../tests/models/*.gguf; do
+    to=tests/${f#../../tests/}
+    if test -e "$f" && ! test -e "$to"; then mkdir -p "${to%/*}" && ln -sfn "$PWD/$f" "$to"; fi
+done
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 LD_LIBRARY_PATH=$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
