@@ -73,7 +73,8 @@ K_HD int k_dev_on_host(int32_t op) {
 }
 
 /* Enqueue an op (not alias, not one of the host). c lies on the host; in, out, par, w->data, w_dev, st->f and scratch
- * point into device memory. scratch_n: at least k_dev_scratch. A product under gemm = cublas wants k_dev_gemm before. */
+ * point into device memory. scratch_n: at least k_dev_scratch. A product under gemm = cublas wants k_dev_gemm
+ * before. */
 int k_dev_run(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
