@@ -167,7 +167,8 @@ static json_t *need_json(const q4x_need *d) {
                           d->cuda ? "cuda" : "cpu", "context", (json_int_t)d->n_ctx, "rows_a_pass", d->tile, "threads",
                           d->threads, "parts", weights, "weights", (json_int_t)d->weights, "state", state, "states",
                           (json_int_t)d->states, "arena", (json_int_t)d->arena, "logits", (json_int_t)d->logits,
-                          d->cuda ? "pinned" : "scratch", (json_int_t)d->scratch, "needs", (json_int_t)d->own);
+                          "scratch", (json_int_t)d->scratch, "needs", (json_int_t)d->own);
+    if (d->cuda) json_object_set_new(o, "pinned", json_integer((json_int_t)d->pinned));
     json_object_set_new(o, "token_reads", json_integer((json_int_t)d->token));
     json_object_set_new(o, "token_taps",
                         json_pack("{s:I, s:I}", "sketch", (json_int_t)d->tap_sketch, "full", (json_int_t)d->tap_full));

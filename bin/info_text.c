@@ -219,18 +219,20 @@ static void put_need(const q4x_need *d) {
     if (!d->cuda) printf(", %d threads", d->threads);
     putchar('\n');
     amount("weights", d->weights,
-           d->cuda ? "as quantised as in the file; vectors as f32" : "mapped: read where they lie in the file");
+           d->cuda ? "as stored in the file; vectors as f32" : "mapped: read where they lie in the file");
     if (!d->cuda) amount("tables", tables + rows, "mapped: only rows that ids ask for");
     if (!d->cuda) amount("vectors", copied, "copied as f32");
     amount("states", d->states, states);
     amount("activations", d->arena, "one arena, laid out before the first op");
-    if (!d->cuda) amount("scratch", d->scratch, "of all threads");
+    amount("scratch", d->scratch, d->cuda ? "of the ops, and the ids of a pass" : "of all threads");
     amount("logits", d->logits, "one row");
     amount("= needs", d->own, d->cuda ? "of the device's memory" : "memory of its own, besides the map");
+    if (d->cuda) amount("+ pinned", d->pinned, "of the host, where what a tap reads arrives");
     if (d->cuda && tables) {
-        snprintf(line, sizeof line, "of the host, pinned, for rows of the n-gram table, whose %s stay in the file",
+        snprintf(line, sizeof line, "The n-gram table's %s stay in the file; rows of it are gathered on the host.",
                  human(tables, buf, sizeof buf));
-        amount("+ rows", d->scratch, line);
+        printf("  ");
+        put_words(line, 2, 2);
     }
     info_fits(d, line, sizeof line, &here);
     printf("  ");

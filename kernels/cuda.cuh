@@ -26,8 +26,6 @@ extern "C" {
 #define OP(name, cls, band) void name##_cuda(const k_call *c, void *stream);
 #include "kernels/ops.def"
 #undef OP
-/* Floats of scratch of gdn_core by chunks. */
-int64_t k_gdn_chunk_floats(const k_dims *d);
 }
 
 /* A call by value, as a kernel takes it. c.d, c.lv, c.w and c.st point nowhere there: d, lv, st hold copies. */

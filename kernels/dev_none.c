@@ -87,12 +87,6 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     (void)c;
     return NO_DEVICE;
 }
-int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
-    (void)d;
-    (void)tile;
-    (void)n_ctx;
-    return 0;
-}
 int k_dev_mark(k_dev *d, uint32_t v) {
     (void)d;
     (void)v;

@@ -79,13 +79,9 @@ typedef struct {
     int32_t n, dk, dv, places;
 } chunk;
 
-static __host__ __device__ __forceinline__ int64_t chunk_floats(const k_dims *d) {
-    return 4 * CH + 3 * CH * CH + 2 * CH * (int64_t)d->dk + CH * (int64_t)d->dv;
-}
-
 static __device__ __forceinline__ chunk chunk_of(const k_args *a, int32_t h) {
     chunk x;
-    x.G = a->c.scratch + h * chunk_floats(&a->d);
+    x.G = a->c.scratch + h * k_gdn_chunk_floats(&a->d);
     x.E = x.G + CH;
     x.L = x.E + CH;
     x.beta = x.L + CH;
@@ -228,10 +224,6 @@ static __global__ void gdn_chunk_k(const __grid_constant__ k_args a, float scale
         h.beta += CH * h.hstep;
         h.out += CH * h.vstep;
     }
-}
-
-int64_t k_gdn_chunk_floats(const k_dims *d) {
-    return d->nv * chunk_floats(d);
 }
 
 void gdn_core_cuda(const k_call *c, void *stream) {

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "kernels/dev.h"
+
 static int64_t blocks_at(const k_dims *d, int64_t Tc) {
     int64_t nb = d->ratio ? Tc / d->ratio : 0;
     return nb > 0 ? nb : 1;
@@ -116,4 +118,24 @@ int64_t q4x_state_rows(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx
     case Q4X_ROWS_BLOCK: return n_ctx / p->d.ratio + 1;
     default: return s->rows;
     }
+}
+
+/* ---- on a device ---- */
+
+enum { ALIGN = 64 /* floats */ };
+
+static int64_t rounded(int64_t n) {
+    return (n + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+int64_t q4x_arena_device_state(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx) {
+    return s->is_ids ? 0 : rounded(q4x_state_rows(p, s, n_ctx) * s->cols);
+}
+
+q4x_arena_device q4x_arena_on_device(const q4x_plan *p, int64_t arena, int32_t tile, int64_t n_ctx) {
+    const int64_t rows = tile < n_ctx ? tile : n_ctx;
+    q4x_arena_device s = {.arena = rounded(arena), .ids = rounded(rows), .logits = rounded(p->d.V)};
+    s.scratch = rounded(k_dev_scratch(&p->d, rows, n_ctx));
+    for (int32_t i = 0; i < p->nstates; i++) s.states += q4x_arena_device_state(p, &p->state[i], n_ctx);
+    return s;
 }

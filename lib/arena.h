@@ -22,4 +22,18 @@ int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *r
 /* Rows of a state when up to n_ctx positions are reached. */
 int64_t q4x_state_rows(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx);
 
+/* ---- on a device ---- */
+
+/* What a run takes of a device's memory besides weights, in floats, each a multiple of 64. */
+typedef struct {
+    int64_t arena, states;
+    int64_t scratch; /* that every op can run with */
+    int64_t ids;     /* of a pass */
+    int64_t logits;  /* one row; a forward that gives more takes more */
+} q4x_arena_device;
+/* Of one state there; 0: only the host has it, as it holds ids. The caller has seen that its bytes are a number. */
+int64_t q4x_arena_device_state(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx);
+/* arena, tile: as q4x_arena_fit gave them. Asks no device. */
+q4x_arena_device q4x_arena_on_device(const q4x_plan *p, int64_t arena, int32_t tile, int64_t n_ctx);
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "kernels/ops.h"
 #include "lib/arena.h"
+#include "lib/net_dev.h"
 #include "lib/tapstat.h"
 
 const char *const q4x_need_states[Q4X_NEED_STATES] = {"kv", "indexer", "conv", "delta", "ngram"};
@@ -146,6 +147,7 @@ static int states(const q4x_plan *p, q4x_need *d, q4x_err *err) {
         uint64_t bytes;
         if (__builtin_mul_overflow((uint64_t)q4x_state_rows(p, s, d->n_ctx), (uint64_t)s->cols * sizeof(float), &bytes))
             return q4x_fail(err, Q4X_E_NOMEM, "state %s: too large; use a smaller context", s->name);
+        if (d->cuda) bytes = (uint64_t)q4x_arena_device_state(p, s, d->n_ctx) * sizeof(float);
         d->state[state_kind(s->name)] += bytes;
         d->states += bytes;
     }
@@ -161,19 +163,18 @@ static int arena(const q4x_plan *p, q4x_need *d, q4x_err *err) {
     free(off);
     if (n < 0) return (int)n;
     d->arena = (uint64_t)n * sizeof(float);
-    d->scratch = (uint64_t)k_scratch_floats(&p->d, d->tile, d->n_ctx) * sizeof(float) * (uint64_t)d->threads;
-    if (d->tile > d->n_ctx) d->tile = (int32_t)d->n_ctx; /* there are no more rows */
     d->logits = (uint64_t)p->d.V * sizeof(float);
+    if (d->cuda) {
+        const q4x_arena_device s = q4x_arena_on_device(p, n, d->tile, d->n_ctx);
+        d->pinned = d->arena;
+        d->arena = (uint64_t)s.arena * sizeof(float);
+        d->scratch = (uint64_t)(s.scratch + s.ids) * sizeof(float);
+        d->logits = (uint64_t)s.logits * sizeof(float);
+    } else {
+        d->scratch = (uint64_t)k_scratch_floats(&p->d, d->tile, d->n_ctx) * sizeof(float) * (uint64_t)d->threads;
+    }
+    if (d->tile > d->n_ctx) d->tile = (int32_t)d->n_ctx; /* there are no more rows */
     return 0;
-}
-
-/* Rows of a pass gathered from the table, twice: one set is sent while the next is read. */
-static uint64_t pinned(const q4x_plan *p, int64_t rows) {
-    uint64_t sum = 0;
-    for (int32_t i = 0; i < p->nnodes; i++)
-        if (p->node[i].op == K_OP_ple_gather)
-            sum += 2 * (uint64_t)rows * (uint64_t)p->d.P * p->node[i].w[0][0].row_bytes;
-    return sum;
 }
 
 static void taps(const q4x_plan *p, q4x_need *d) {
@@ -185,20 +186,16 @@ static void taps(const q4x_plan *p, q4x_need *d) {
     }
 }
 
-static void sums(const q4x_plan *p, q4x_need *d) {
-    uint64_t mapped = 0, copied = 0, embedding = d->cls[Q4X_TC_EMBEDDING].gathered;
+static int sums(const q4x_net *n, q4x_need *d, q4x_err *err) {
+    uint64_t mapped = 0, copied = 0;
     for (int c = 0; c < Q4X_TC_COUNT; c++) {
         mapped += d->cls[c].mapped;
         copied += d->cls[c].copied;
     }
-    if (d->cuda) {
-        d->scratch = pinned(p, d->tile);
-        d->weights = mapped + copied + embedding;
-        d->own = d->weights + d->states + d->arena + d->logits;
-    } else {
-        d->weights = mapped;
-        d->own = copied + d->states + d->arena + d->logits + d->scratch;
-    }
+    d->weights = mapped;
+    int rc = d->cuda ? q4x_net_dev_bytes(n, &d->weights, err) : 0;
+    d->own = (d->cuda ? d->weights : copied) + d->states + d->arena + d->logits + d->scratch;
+    return rc;
 }
 
 int q4x_need_of(const q4x_net *n, int cuda, int64_t n_ctx, int threads, q4x_need *ret, q4x_err *err) {
@@ -212,7 +209,7 @@ int q4x_need_of(const q4x_net *n, int cuda, int64_t n_ctx, int threads, q4x_need
     TRY(states(p, &d, err));
     TRY(arena(p, &d, err));
     taps(p, &d);
-    sums(p, &d);
+    TRY(sums(n, &d, err));
     *ret = d;
 done:
     return rc;

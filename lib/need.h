@@ -2,8 +2,8 @@
  * device.
  *
  * The processor maps the file: matrices are read where they lie, the rows of tables as ids ask for them; vectors are
- * copied as f32. A device has no map of the file: matrices stay quantised in its memory, but for the n-gram table,
- * whose rows are gathered on the host and sent. Arena and states are those of lib/arena.h on both.
+ * copied as f32. A device has no map of the file: weights lie in its memory as lib/net_dev.h says, but for the n-gram
+ * table, whose rows are gathered on the host and sent. Arena, states and the rest are those of lib/arena.h on both.
  */
 #ifndef Q4X_NEED_H
 #define Q4X_NEED_H
@@ -49,12 +49,13 @@ typedef struct {
     uint64_t token; /* bytes of weights that one decoded token reads: of the experts those used, of tables its rows */
     uint64_t state[Q4X_NEED_STATES];
     uint64_t arena, logits;
-    uint64_t scratch; /* processor: all threads together. Device: pinned memory of the host for gathered rows */
+    uint64_t scratch; /* processor: all threads together. Device: of its ops, and the ids of a pass */
+    uint64_t pinned;  /* device: memory of the host that mirrors the arena; 0 on a processor */
     uint64_t tap_sketch,
         tap_full; /* payload that a dump of the public nodes gets for one row: sketches, full tensors */
     /* sums */
     uint64_t states;  /* of state[] */
-    uint64_t weights; /* processor: mapped. Device: in its memory, vectors too */
+    uint64_t weights; /* processor: mapped. Device: in its memory, vectors and lists of experts too */
     uint64_t own;     /* processor: memory of the process, besides the map. Device: its memory, all together */
 } q4x_need;
 

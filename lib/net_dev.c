@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the host that become bytes of the device, at the same distance from a multiple of ALIGN: what is aligned
- * here is aligned there. */
+/* Bytes of the host that become bytes of the device. Each begins a piece of ALIGN bytes, at the distance that it has
+ * here from a multiple of WIDEST: what can be loaded at once here can be there, and the sum of the pieces depends on
+ * nothing but the file, as malloc gives multiples of WIDEST. */
 typedef struct {
     const char *host;
     uint64_t bytes, off; /* off: in the device's block */
@@ -20,7 +21,7 @@ struct q4x_net_dev {
     q4x_node_dev *node;
 };
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256, WIDEST = 16 };
 
 /* ---- what there is ---- */
 
@@ -106,7 +107,7 @@ static int collect(const q4x_net *n, list *l, uint64_t *ret_bytes, q4x_err *err)
     uint64_t at = 0;
     for (int64_t i = 0; i < l->n; i++) {
         range *x = &l->v[i];
-        at = (at + ALIGN - 1) / ALIGN * ALIGN + (uintptr_t)x->host % ALIGN;
+        at = (at + ALIGN - 1) / ALIGN * ALIGN + (uintptr_t)x->host % WIDEST;
         x->off = at;
         at += x->bytes;
     }

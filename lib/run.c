@@ -52,6 +52,10 @@ void q4x_run_keep_states(q4x_run *r, int on) {
 }
 
 void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch) {
+    if (r->dev) {
+        q4x_run_dev_memory(r, arena, state, scratch);
+        return;
+    }
     *arena = (uint64_t)r->arena_n * sizeof(float);
     *state = r->st_bytes;
     *scratch = (uint64_t)r->scratch_n * (uint64_t)r->nth * sizeof(float);

@@ -64,6 +64,7 @@ void q4x_run_keep_states(q4x_run *r, int on);
 
 /* State buffer i: its used rows are those after the last forward. */
 const k_state *q4x_run_state(const q4x_run *r, int32_t i);
-void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch); /* bytes */
+/* Bytes, of the device's memory when the run is there; weights and logits come on top. */
+void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/ops.h"
+#include "lib/arena.h"
 #include "lib/net_dev.h"
 #include "lib/run_int.h"
 
@@ -21,12 +22,6 @@ struct q4x_run_dev {
     int32_t pending;         /* copies from the host's arena may be under way */
     int32_t failed;          /* code of a failure that could not be reported */
 };
-
-enum { ALIGN = 64 /* floats */ };
-
-static int64_t rounded(int64_t n) {
-    return (n + ALIGN - 1) / ALIGN * ALIGN;
-}
 
 /* ---- errors ---- */
 
@@ -85,17 +80,15 @@ static int on_device(const q4x_run *r, int32_t state) {
     return !r->plan->state[state].is_ids;
 }
 
-typedef struct {
-    int64_t arena, states, scratch, ids, logits; /* floats */
-} sizes;
+static q4x_arena_device sizes_of(const q4x_run *r) {
+    return q4x_arena_on_device(r->plan, r->arena_n, r->tile, r->n_ctx);
+}
 
-static sizes sizes_of(const q4x_run *r) {
-    const int64_t rows = r->tile < r->n_ctx ? r->tile : r->n_ctx;
-    sizes s = {.arena = rounded(r->arena_n), .ids = rounded(rows), .logits = rounded(r->plan->d.V)};
-    s.scratch = rounded(k_dev_scratch(&r->plan->d, rows, r->n_ctx));
-    for (int32_t i = 0; i < r->plan->nstates; i++)
-        if (on_device(r, i)) s.states += rounded(r->st[i].cap * r->st[i].cols);
-    return s;
+void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch) {
+    const q4x_arena_device s = sizes_of(r);
+    *arena = 4 * (uint64_t)s.arena;
+    *state = 4 * (uint64_t)s.states;
+    *scratch = 4 * (uint64_t)(s.scratch + s.ids);
 }
 
 static double mib(uint64_t bytes) {
@@ -103,7 +96,7 @@ static double mib(uint64_t bytes) {
 }
 
 /* Told before anything is allocated, with all numbers. */
-static int check_room(const q4x_run *r, const sizes *s, q4x_err *err) {
+static int check_room(const q4x_run *r, const q4x_arena_device *s, q4x_err *err) {
     uint64_t weights = 0, there, total, run = 4 * (uint64_t)(s->arena + s->scratch + s->ids + s->logits),
              states = 4 * (uint64_t)s->states;
     if (!q4x_net_dev_has(r->net, r->arm.device_index)) {
@@ -123,7 +116,7 @@ static int check_room(const q4x_run *r, const sizes *s, q4x_err *err) {
 
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     q4x_run_dev *d = r->dev;
-    const sizes s = sizes_of(r);
+    const q4x_arena_device s = sizes_of(r);
     void *p = NULL;
     int rc = check_room(r, &s, err), code;
     if (rc || (rc = q4x_net_dev_get(r->net, r->arm.device_index, &d->net, err))) return rc;
@@ -143,7 +136,7 @@ int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     for (int32_t i = 0; i < r->plan->nstates; i++) {
         if (!on_device(r, i)) continue;
         d->st[i] = (k_state){.f = at, .cols = r->st[i].cols, .cap = r->st[i].cap};
-        at += rounded(r->st[i].cap * r->st[i].cols);
+        at += q4x_arena_device_state(r->plan, &r->plan->state[i], r->n_ctx);
     }
     return 0;
 }

@@ -56,6 +56,8 @@ float *q4x_run_dev_arena(q4x_run *r, int64_t n);
 /* Upload the weights, if need be, and allocate the rest, once the layout is known. */
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err);
 void q4x_run_dev_free(q4x_run *r);
+/* q4x_run_memory of a run on a device; ids count as scratch. */
+void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch);
 /* Empty states, as those on the host are now; a failure shows in the next forward. */
 void q4x_run_dev_reset(q4x_run *r);
 
