@@ -154,7 +154,10 @@ $B/emu/%.o: %.cpp $B/flags
 	$(if $Q,@echo '  CXX   $<')
 	$Q$(CXX_EMU) $(MARCH) $(EMUFLAGS) -c -o $@ $<
 EMULIB := $(filter-out $(CUOBJ) $B/kernels/dev_none.o,$(LIBOBJ)) $(EMUOBJ)
-$(EMUTESTS) $B/emu/tests/cuda/bench_cuda: $B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
+# commands for tests that call one: an archive without main
+$B/libdoor.a: $(filter-out %/main.o,$(BINOBJ))
+	@rm -f $@; $(AR) rcs $@ $^
+$(EMUTESTS) $B/emu/tests/cuda/bench_cuda: $B/emu/tests/cuda/%: $B/tests/cuda/%.o $(CUHELP) $B/libdoor.a $(HELPLIB) $(EMULIB) $(CUSRC_T:%.cu=$B/emu/%.o)
 	$(if $Q,@echo '  LINK  $@')
 	@mkdir -p $(@D)
 	$Q$(CC) $(OPT) -o $@ $^ -lcmocka $(LDOMP) $(LDLIBS)

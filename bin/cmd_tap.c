@@ -135,7 +135,10 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     TRY(q4x_tapset_close(t, &r->content, err));
     cmd_written(o->path);
 done:
-    q4x_tapset_abort(r->taps);
+    if (rc == Q4X_E_DEVICE && r->taps)
+        q4x_tapset_cut(r->taps, err); /* what it did before it was lost is worth keeping */
+    else
+        q4x_tapset_abort(r->taps);
     q4x_run_free(run);
     q4x_net_close(net);
     return rc;

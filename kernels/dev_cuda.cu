@@ -115,32 +115,36 @@ static int answer(cudaError_t e) {
     return (int)e;
 }
 
+/* Launches and allocations go to the thread's device, whichever run was at work last. */
+static cudaError_t use(const k_dev *d) {
+    return cudaSetDevice(d->index);
+}
+
 int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total) {
     size_t f = 0, t = 0;
-    cudaSetDevice(d->index);
-    cudaError_t e = cudaMemGetInfo(&f, &t);
+    cudaError_t e = use(d);
+    if (e == cudaSuccess) e = cudaMemGetInfo(&f, &t);
     *free = f;
     *total = t;
     return answer(e);
 }
 
 int k_dev_alloc(k_dev *d, size_t bytes, void **ret) {
-    cudaSetDevice(d->index);
-    return answer(cudaMalloc(ret, bytes ? bytes : 1));
+    cudaError_t e = use(d);
+    return answer(e == cudaSuccess ? cudaMalloc(ret, bytes ? bytes : 1) : e);
 }
 
 void k_dev_free(k_dev *d, void *p) {
-    cudaSetDevice(d->index);
-    if (p) answer(cudaFree(p));
+    if (p && !answer(use(d))) answer(cudaFree(p)); /* of a lost device nothing is left to free */
 }
 
 int k_dev_pinned(k_dev *d, size_t bytes, void **ret) {
-    cudaSetDevice(d->index);
-    return answer(cudaHostAlloc(ret, bytes ? bytes : 1, cudaHostAllocDefault));
+    cudaError_t e = use(d);
+    return answer(e == cudaSuccess ? cudaHostAlloc(ret, bytes ? bytes : 1, cudaHostAllocDefault) : e);
 }
 
 void k_dev_unpin(k_dev *d, void *p) {
-    cudaSetDevice(d->index);
+    answer(use(d));
     if (p) answer(cudaFreeHost(p));
 }
 
@@ -153,7 +157,8 @@ int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes) {
 }
 
 int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
-    return answer(cudaMemsetAsync(dev, 0, bytes, (cudaStream_t)d->stream));
+    cudaError_t e = use(d);
+    return answer(e == cudaSuccess ? cudaMemsetAsync(dev, 0, bytes, (cudaStream_t)d->stream) : e);
 }
 
 int k_dev_wait(k_dev *d) {
@@ -162,7 +167,8 @@ int k_dev_wait(k_dev *d) {
 
 int k_dev_mark(k_dev *d, uint32_t v) {
     if (!d->write) return 0;
-    return ((write_value)d->write)(d->stream, (unsigned long long)(uintptr_t)d->mark_dev, v, 0);
+    int e = answer(use(d));
+    return e ? e : ((write_value)d->write)(d->stream, (unsigned long long)(uintptr_t)d->mark_dev, v, 0);
 }
 
 uint32_t k_dev_marked(const k_dev *d) {
@@ -207,6 +213,8 @@ static const launcher launchers[K_OP_COUNT] = {
 
 int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     if (!launchers[op]) return (int)cudaErrorInvalidValue;
+    int e = answer(use(d));
+    if (e) return e;
     if (op == K_OP_matmul && k_gemm_of(c) != K_BY_OWN) return k_gemm_run(d->gemm, c, d->stream);
     launchers[op](c, d->stream);
     return (int)cudaGetLastError();

@@ -12,7 +12,9 @@
  *
  * A reader reads every older version and refuses a newer one. A newer minor version only adds chunk types; where such
  * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks but TAIL have flags 0. Order:
- * HEAD NODE ((TAPS | FULL)* FWRD)* TAIL? DONE, and nothing behind it.
+ * HEAD NODE ((TAPS | FULL)* FWRD)* TAIL? DONE, and nothing behind it. Without DONE a dump is cut: its whole forwards
+ * can be read, and nothing of the last one that is not. A run that could not go on leaves one so, with a TAIL that says
+ * why.
  *
  *   HEAD   JSON object, UTF-8, at most 16 MiB, no key twice (keys below)
  *   NODE   i32 count, then per node:
@@ -167,6 +169,7 @@ typedef struct q4x_dump {
  *     measured" (none moved where that could be told)
  *   controls {read_twice, perturbation}, each {differing, compared}: records whose buffer was read a second time, on
  *     another path; ids and logit rows of the same sequence run without taps
+ *   ended {forwards, error}: of a run that could not go on, alone in the tail of a dump without end marker
  */
 
 /* ---- writing: streamed, appears under its name by rename when closed, vanishes when aborted ---- */
@@ -184,6 +187,10 @@ int q4x_dumpw_forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err);
 int q4x_dumpw_tail(q4x_dumpw *w, const json_t *tail, q4x_err *err);
 /* Write the end marker with the declared counts, flush, rename. Frees w, also on failure (nothing remains then). */
 int q4x_dumpw_close(q4x_dumpw *w, q4x_hash *ret_content, q4x_err *err);
+/* The run cannot go on (why: one sentence): what there is of a forward that did not end is taken back, the tail says
+ * why, and the dump appears under its name without an end marker. Frees w. *ret_forwards: whole ones in it; with none,
+ * nothing appears and that is no failure. Fails, and nothing remains, where a write does. */
+int q4x_dumpw_cut(q4x_dumpw *w, const char *why, int32_t *ret_forwards, q4x_err *err);
 void q4x_dumpw_abort(q4x_dumpw *w); /* NULL is fine */
 
 /* ---- reading ---- */

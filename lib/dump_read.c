@@ -51,6 +51,11 @@ static int in_chunk(const reader *r, const chunk *c, int rc) {
 
 static int cut(const reader *r, uint64_t at, uint64_t need, const char *what) {
     const q4x_map *m = &r->p->map;
+    const char *why = json_string_value(json_object_get(json_object_get(r->d->tail, "ended"), "error"));
+    if (why && at == m->size)
+        return q4x_fail(r->err, Q4X_E_TRUNCATED,
+                        "%s: the run ended early: %s; %u whole forwards can be read, record it again for the rest",
+                        q4x_tail(r->name), why, r->seen.nforwards);
     return q4x_fail(r->err, Q4X_E_TRUNCATED,
                     "%s: cut at byte %llu: expected %s of %llu bytes at byte %llu, found %llu before the end of the "
                     "file; %u whole forwards can be read, record it again for the rest",

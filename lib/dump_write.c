@@ -23,6 +23,7 @@ struct q4x_dumpw {
     uint32_t ntaps;  /* of them */
     int32_t forward; /* that is open, -1 none */
     int32_t last;    /* index of the last one that ended, -1 none */
+    uint64_t end;    /* where it ends in the file */
     q4x_forward_counts open;
     q4x_dump_totals total;
     int has_tail;
@@ -347,6 +348,7 @@ static int forward(q4x_dumpw *w, const q4x_forward *f, q4x_err *err) {
     w->total.nlogits += f->logits ? (uint64_t)f->n_logits : 0;
     w->open = (q4x_forward_counts){0};
     w->last = f->index;
+    w->end = q4x_out_pos(w->out);
     w->forward = -1;
     memset(w->seen, 0, (size_t)w->nnodes);
 done:
@@ -402,6 +404,36 @@ int q4x_dumpw_close(q4x_dumpw *w, q4x_hash *ret_content, q4x_err *err) {
     w->out = NULL;
     TRY(q4x_out_close(out, err)); /* frees it whatever happens */
     if (ret_content) *ret_content = content;
+done:
+    q4x_dumpw_abort(w);
+    return rc;
+}
+
+/* Through a pipe records cannot be taken back: there they stay, and no tail says why. */
+static int cut(q4x_dumpw *w, const char *why, q4x_err *err) {
+    int rc = 0;
+    json_t *tail = json_pack("{s:{s:i, s:s}}", "ended", "forwards", (int)w->total.nforwards, "error", why);
+    if (!tail) return q4x_fail(err, Q4X_E_NOMEM, "%s: no memory for its tail", q4x_tail(w->path));
+    rc = q4x_out_back(w->out, w->end, err);
+    if (!rc)
+        rc = write_json(w, Q4X_CHUNK_TAIL, tail, "tail", err);
+    else if (rc == Q4X_E_UNSUPPORTED)
+        rc = 0;
+    json_decref(tail);
+    return rc;
+}
+
+int q4x_dumpw_cut(q4x_dumpw *w, const char *why, int32_t *ret_forwards, q4x_err *err) {
+    int rc = 0;
+    const int32_t whole = (int32_t)w->total.nforwards;
+    if (w->failed) TRY(refuse(w, err));
+    if (whole) {
+        TRY(cut(w, why, err));
+        q4x_out *out = w->out;
+        w->out = NULL;
+        TRY(q4x_out_close(out, err));
+    }
+    *ret_forwards = whole;
 done:
     q4x_dumpw_abort(w);
     return rc;

@@ -75,6 +75,9 @@ int q4x_out_open(const char *path, q4x_out **ret, q4x_err *err);
 int q4x_out_write(q4x_out *o, const void *data, size_t n, q4x_err *err);
 int q4x_out_zeros(q4x_out *o, uint64_t n, q4x_err *err); /* n zero bytes: padding */
 uint64_t q4x_out_pos(const q4x_out *o);                  /* bytes written so far */
+/* Take back what was written from byte pos on, so that the next write is at pos. Only of a file under a temporary name,
+ * or while the bytes are still buffered; Q4X_E_UNSUPPORTED when they have left through a pipe. */
+int q4x_out_back(q4x_out *o, uint64_t pos, q4x_err *err);
 /* Flush, sync and close the file: all that close does but the rename, for files that must appear together. What is held
  * open and buffered is given back; nothing may be written after it. A failure shows at close again. */
 int q4x_out_seal(q4x_out *o, q4x_err *err);

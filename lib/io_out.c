@@ -149,6 +149,24 @@ uint64_t q4x_out_pos(const q4x_out *o) {
     return o->pos;
 }
 
+int q4x_out_back(q4x_out *o, uint64_t pos, q4x_err *err) {
+    Q4X_BUG_IF(o->fd < 0 || pos > o->pos);
+    if (o->failed) return q4x_fail(err, o->failed, "%s: an earlier write failed", q4x_tail(o->path));
+    if (pos >= o->done) {
+        o->used = (size_t)(pos - o->done);
+    } else {
+        if (!o->temp)
+            return q4x_fail(err, Q4X_E_UNSUPPORTED, "%s: %llu bytes were sent already", q4x_tail(o->path),
+                            (unsigned long long)o->done);
+        if (ftruncate(o->fd, (off_t)pos) || lseek(o->fd, (off_t)pos, SEEK_SET) < 0)
+            return o->failed = io_error(o, "shorten", err);
+        o->done = pos;
+        o->used = 0;
+    }
+    o->pos = pos;
+    return 0;
+}
+
 int q4x_out_seal(q4x_out *o, q4x_err *err) {
     int rc = 0;
     Q4X_BUG_IF(o->fd < 0);

@@ -210,7 +210,7 @@ int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err) {
     int rc = room_for_logits(r, rows, err);
     if (rc) return rc;
     int code = q4x_run_watched(r) && !d->mirrored ? fetch_states(r) : 0;
-    if (code) return refused(r, code, "its states do not come back", err);
+    if (code) return failed_in(r, code, err);
     if (!q4x_run_watched(r)) d->mirrored = 0;
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/ops.h"
 #include "kernels/round.h"
+#include "lib/io.h"
 #include "lib/tap_int.h"
 
 /* Rows to sketch of a tensor of `total` rows. */
@@ -221,6 +222,7 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
     }
     t->run = r;
     t->o = *o;
+    t->path = path;
     t->held = -1;
     TRY(q4x_tap_describe(t, err));
     TRY(q4x_tap_choose(t, o, err));
@@ -336,6 +338,16 @@ int q4x_tapset_close(q4x_tapset *t, q4x_hash *ret_content, q4x_err *err) {
         rc = q4x_dumpw_close(t->w, ret_content, err);
     tapset_free(t);
     return rc;
+}
+
+void q4x_tapset_cut(q4x_tapset *t, q4x_err *err) {
+    int32_t whole = 0;
+    q4x_err why = {0};
+    if (q4x_dumpw_cut(t->w, err->msg, &whole, &why))
+        q4x_err_prefix(err, "%s; after", why.msg);
+    else if (whole)
+        q4x_err_prefix(err, "%s: cut behind %d whole forward%s", q4x_tail(t->path), whole, whole == 1 ? "" : "s");
+    tapset_free(t);
 }
 
 void q4x_tapset_abort(q4x_tapset *t) {

@@ -32,7 +32,8 @@ int q4x_tap_reads_choice(const char *word);
 typedef struct q4x_tapset q4x_tapset;
 
 /* Attach to a run (installs its node hook) and open the dump. header is taken over (freed here, also on failure): the
- * keys of dump.h that the caller knows (tool, prompt, free); model, arm and the rest are filled in here. Errors: a
+ * keys of dump.h that the caller knows (tool, prompt, free); model, arm and the rest are filled in here. path is
+ * borrowed until the tap set is freed. Errors: a
  * --layer list that is no list or names no layer, a glob that matches no node, I/O. */
 int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const char *path, json_t *header,
                     q4x_tapset **ret, q4x_err *err);
@@ -46,6 +47,10 @@ void q4x_tapset_controls(const q4x_tapset *t, q4x_tap_count *read_twice, q4x_tap
 int q4x_tapset_inert(const q4x_tapset *t, int k);
 /* Close the dump under its name; frees t also on failure. */
 int q4x_tapset_close(q4x_tapset *t, q4x_hash *ret_content, q4x_err *err);
+/* The run cannot go on, for the reason in err: the dump is cut behind its last whole forward and appears under its name
+ * (q4x_dumpw_cut). Frees t. Says in front of the message in err how many forwards it holds, or that nothing was
+ * written. */
+void q4x_tapset_cut(q4x_tapset *t, q4x_err *err);
 void q4x_tapset_abort(q4x_tapset *t); /* NULL is fine */
 
 #endif

@@ -37,6 +37,7 @@ typedef struct {
 struct q4x_tapset {
     q4x_run *run;
     q4x_tap_opts o;
+    const char *path;    /* the caller's */
     int32_t nplan;       /* nodes of the plan */
     int32_t nnodes;      /* and the state records behind them */
     q4x_dump_node *node; /* [nnodes] as recorded */

@@ -242,6 +242,32 @@ static void test_out(void **state) {
     free(p);
 }
 
+/* What is taken back is gone, whether it was buffered or written; through a pipe it is refused. */
+static void test_out_back(void **state) {
+    (void)state;
+    q4x_err err = {0};
+    q4x_out *o = NULL;
+    static char big[200000];
+    memset(big, 'x', sizeof big);
+    for (size_t n = 1; n <= sizeof big; n *= n < 1000 ? 999 : 200) {
+        assert_int_equal(q4x_out_open(path, &o, &err), 0);
+        assert_int_equal(q4x_out_write(o, "abc", 3, &err), 0);
+        assert_int_equal(q4x_out_write(o, big, n, &err), 0);
+        assert_int_equal(q4x_out_back(o, 2, &err), 0);
+        assert_true(q4x_out_pos(o) == 2);
+        assert_int_equal(q4x_out_write(o, "d", 1, &err), 0);
+        assert_int_equal(q4x_out_close(o, &err), 0);
+        holds(path, "abd", 3);
+    }
+    assert_int_equal(q4x_out_open("/dev/null", &o, &err), 0);
+    assert_int_equal(q4x_out_write(o, big, sizeof big, &err), 0);
+    assert_int_equal(q4x_out_back(o, 2, &err), Q4X_E_UNSUPPORTED);
+    assert_int_equal(q4x_out_write(o, "abc", 3, &err), 0);
+    assert_int_equal(q4x_out_back(o, sizeof big + 1, &err), 0); /* still buffered */
+    q4x_out_abort(o);
+    unlink(path);
+}
+
 static void test_out_links(void **state) {
     (void)state;
     q4x_out *o = NULL;
@@ -432,7 +458,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_map),         cmocka_unit_test(test_tail),          cmocka_unit_test(test_cursor),
         cmocka_unit_test(test_cursor_ends), cmocka_unit_test(test_out),           cmocka_unit_test(test_out_links),
         cmocka_unit_test(test_out_full),    cmocka_unit_test(test_out_cut_short), cmocka_unit_test(test_hex),
-        cmocka_unit_test(test_names),       cmocka_unit_test(test_words),
+        cmocka_unit_test(test_out_back),    cmocka_unit_test(test_names),         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

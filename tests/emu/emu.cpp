@@ -123,10 +123,16 @@ const uint32_t *emu_exchange(uint32_t v) {
     return slot[p] + i / LANES * LANES;
 }
 
-static int lost(void) {
-    return emu.fail && ++emu.ops >= emu.fail;
-}
 static cudaError_t last_error;
+/* The runtime keeps the error of any call for cudaGetLastError. */
+static cudaError_t failed(cudaError_t e) {
+    return last_error = e;
+}
+/* Counts a call that reaches the device: 1 when the device is gone. */
+static int lost(void) {
+    emu.ops++;
+    return emu.fail && emu.ops >= emu.fail;
+}
 
 void emu_run(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx) {
     static unsigned char *room;
@@ -165,10 +171,10 @@ void emu_run(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx)
 enum { HEAD = 64 };
 
 static cudaError_t give(void **p, size_t n, int device) {
-    if (lost()) return cudaErrorIllegalAddress;
-    if (device && n > emu.memory - emu.used) return cudaErrorMemoryAllocation;
+    if (lost()) return failed(cudaErrorIllegalAddress);
+    if (device && n > emu.memory - emu.used) return failed(cudaErrorMemoryAllocation);
     unsigned char *m = (unsigned char *)aligned_alloc(64, HEAD + (n + 63) / 64 * 64);
-    if (!m) return cudaErrorMemoryAllocation;
+    if (!m) return failed(cudaErrorMemoryAllocation);
     memset(m, 0xa5, HEAD + (n + 63) / 64 * 64); /* device memory comes as it was */
     size_t counted = device ? n : 0;
     memcpy(m, &counted, sizeof counted);
@@ -194,7 +200,7 @@ cudaError_t cudaGetDeviceCount(int *n) {
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i) {
-    if (i) return cudaErrorInvalidDevice;
+    if (i) return failed(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     memcpy(p->name, "emulator", sizeof "emulator");
     p->multiProcessorCount = 1;
@@ -210,7 +216,7 @@ cudaError_t cudaDriverGetVersion(int *v) {
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int i) {
-    return i ? cudaErrorInvalidDevice : cudaSuccess;
+    return i ? failed(cudaErrorInvalidDevice) : cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     (void)flags;
@@ -225,7 +231,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     (void)s;
-    return emu.fail && emu.ops >= emu.fail ? cudaErrorIllegalAddress : cudaSuccess;
+    return emu.fail && emu.ops >= emu.fail ? failed(cudaErrorIllegalAddress) : cudaSuccess;
 }
 cudaError_t cudaMalloc(void **p, size_t n) {
     return give(p, n, 1);
@@ -248,13 +254,13 @@ cudaError_t cudaFreeHost(void *p) {
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s) {
     (void)kind;
     (void)s;
-    if (lost()) return cudaErrorIllegalAddress;
+    if (lost()) return failed(cudaErrorIllegalAddress);
     memcpy(to, from, n);
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
     (void)s;
-    if (lost()) return cudaErrorIllegalAddress;
+    if (lost()) return failed(cudaErrorIllegalAddress);
     memset(p, byte, n);
     return cudaSuccess;
 }
