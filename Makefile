@@ -190,9 +190,9 @@ check-cuda: ## the tests that need a GPU; fails without one
 	@sh tests/cuda.sh $B/kit $B/log-cuda
 
 DIR ?= build/gpu
-cuda-kit: all $(CUTESTS) ## check-cuda's programs and models in one folder, for a machine without compilers: DIR=build/gpu
+cuda-kit: all $(CUTESTS) ## check-cuda's programs and models in one folder, for a machine without compilers: DIR=build/gpu LEAN=1
 	$(if $(CUOBJ),,$(error cuda-kit: this build has no CUDA))
-	@sh tests/cuda/kit.sh $B $(DIR)
+	@sh tests/cuda/kit.sh $B $(DIR) $(if $(LEAN),lean)
 
 fuzz: ## fuzz a parser: T=gguf SECONDS=600; finds go to build/, see fuzz-merge
 	@test -f tests/fuzz/fz_$T.c || { echo "make fuzz: T=NAME, one of:" $(patsubst tests/fuzz/fz_%.c,%,$(wildcard tests/fuzz/fz_*.c)); exit 2; }

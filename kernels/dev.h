@@ -1,10 +1,10 @@
 /* dev.h: the device room's door: which CUDA devices are here, their memory, and ops that run on one.
  *
- * Compiled twice: dev_cuda.cu where nvcc is, dev_none.c elsewhere; dev_need.c, which asks no device, is in both. They
- * answer every call; none prints, allocates host memory of its own or fails to start on a machine without a driver. A
- * device that cannot be used is never silently replaced. Functions that can fail return 0 or the runtime's error code
- * (k_dev_text says it in words); a failed kernel is reported by whichever call waits for it next, and by every call
- * after that.
+ * Compiled twice: dev_cuda.cu where nvcc is, dev_none.c elsewhere; dev_need.c and dev_check.c, which ask no device, are
+ * in both. They answer every call; none prints, allocates host memory of its own or fails to start on a machine without
+ * a driver. A device that cannot be used is never silently replaced. Functions that can fail return 0 or the runtime's
+ * error code (k_dev_text says it in words); a failed kernel is reported by whichever call waits for it next, and by
+ * every call after that.
  */
 #ifndef K_DEV_H
 #define K_DEV_H
@@ -73,9 +73,12 @@ K_HD int k_dev_on_host(int32_t op) {
     return op == K_OP_ple_ids || op == K_OP_ple_gather;
 }
 
+/* Why this call must not be enqueued: extents, operands that are missing, levers, and for the ops of moe.h shapes and
+ * scratch. NULL: it may be. An empty extent asks for no operand. Touches no device, and nothing that lies there. */
+const char *k_dev_unfit(k_op op, const k_call *c);
 /* Enqueue an op (not alias, not one of the host). c lies on the host; in, out, par, w->data, w_dev, st->f and scratch
- * point into device memory. scratch_n: at least k_dev_scratch. A product under gemm = cublas wants k_dev_gemm
- * before. */
+ * point into device memory. scratch_n: at least k_dev_scratch. An unfit call is refused as an invalid value. A product
+ * under gemm = cublas wants k_dev_gemm before. */
 int k_dev_run(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. Asks no device. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);

@@ -81,6 +81,11 @@ static void merge(list *l) {
     l->n = n + 1;
 }
 
+/* Weights that kernels read as an array. */
+static int is_list(const q4x_node *n, int k) {
+    return n->nw[k] > 1 || n->op == K_OP_moe_expert;
+}
+
 static int add_node(list *l, const k_dims *d, const q4x_node *n) {
     if (k_dev_on_host((int32_t)n->op)) return 0;
     for (int k = 0; k < K_MAXW; k++) {
@@ -89,7 +94,7 @@ static int add_node(list *l, const k_dims *d, const q4x_node *n) {
             if (add(l, n->w[k][i].data, (uint64_t)n->w[k][i].rows * n->w[k][i].row_bytes)) return -1;
         if (!n->w[k]) continue;
         l->weights += n->nw[k];
-        l->arrays += n->nw[k] > 1 ? n->nw[k] : 0;
+        l->arrays += is_list(n, k) ? n->nw[k] : 0;
     }
     return 0;
 }
@@ -169,7 +174,7 @@ static int upload_views(const q4x_net *n, q4x_net_dev *d, char *at, q4x_err *err
             memcpy(w, x->w[k], (size_t)x->nw[k] * sizeof *w);
             for (int32_t e = 0; e < x->nw[k]; e++) w[e].data = there(d, w[e].data);
             d->node[i].w[k] = w;
-            if (x->nw[k] > 1) {
+            if (is_list(x, k)) {
                 int code = k_dev_put(&d->dev, at, w, (size_t)x->nw[k] * sizeof *w);
                 if (code) return refused(d, code, "weights cannot be copied to it", err);
                 d->node[i].w_dev[k] = (const k_weight *)(const void *)at;

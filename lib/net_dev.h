@@ -11,7 +11,7 @@
 /* What node i of the plan reads, as k_dev_run takes it. Entries that the op lacks are NULL. */
 typedef struct {
     const k_weight *w[K_MAXW];     /* on the host; data on the device */
-    const k_weight *w_dev[K_MAXW]; /* the same array on the device; NULL for a single weight */
+    const k_weight *w_dev[K_MAXW]; /* the same array on the device; NULL for a single one that is no expert */
     const float *par[K_MAXW];
 } q4x_node_dev;
 

@@ -257,6 +257,24 @@ static k_call there(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_M
     return x;
 }
 
+/* 1 when n floats from p on lie in a buffer of cap floats. */
+static int inside(const float *p, int64_t n, const float *buffer, int64_t cap) {
+    return p >= buffer && n >= 0 && n <= cap && p - buffer <= cap - n;
+}
+
+/* Every operand of a call lies in what was allocated for it. */
+static int is_inside(const q4x_run *r, int32_t i, const k_call *x) {
+    const q4x_node *n = &r->plan->node[i];
+    const q4x_run_dev *d = r->dev;
+    const int64_t cols = x->cols, rows = x->T;
+    for (int32_t k = 0; k < n->nin; k++) {
+        if (n->in[k] == Q4X_IN_IDS) continue;
+        if (!inside(x->in[k], rows * x->in_cols[k], d->arena, r->arena_n)) return 0;
+    }
+    if (i == r->plan->logits) return inside(x->out, rows * cols, d->logits, (int64_t)d->cap_logits * r->plan->d.V);
+    return inside(x->out, rows * cols, d->arena, r->arena_n);
+}
+
 /* The rows of its states that node i has changed. */
 static int fetch_changed(const q4x_run *r, int32_t i, const k_call *c) {
     const q4x_node *n = &r->plan->node[i];
@@ -295,6 +313,7 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     if (n->op == K_OP_alias) return 0;
     if (k_dev_on_host((int32_t)n->op)) return step_on_host(r, i, c, err);
     const k_call x = there(r, i, c, st);
+    Q4X_BUG_IF(!is_inside(r, i, &x) || k_dev_unfit(n->op, &x));
     int code = k_dev_run(&d->dev, n->op, &x);
     for (int32_t k = 0; k < n->nst; k++) d->st[n->st[k]].rows = r->st[n->st[k]].rows = st[k].rows;
     if (!code) code = k_dev_mark(&d->dev, (uint32_t)i + 1);

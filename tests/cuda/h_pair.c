@@ -106,17 +106,12 @@ static int64_t differ(const char *what, const char *part, const float *a, const 
     return count;
 }
 
-int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MAXW]) {
+int hp_run(const char *what, k_op op, const k_call *c, const int64_t par_n[K_MAXW], float *got, float *got_state,
+           int64_t *ret_rows) {
     bag b = {.n = 0};
     room(c);
-    c->scratch = scratch;
-    c->scratch_n = scratch_n;
-    c->nth = 1;
     const int64_t n = c->T * c->cols, ns = c->st[0] ? c->st[0]->cap * c->st[0]->cols : 0;
-    float *host = malloc((size_t)n * sizeof *host + 4), *got = malloc((size_t)(n + ns) * sizeof *got + 4);
     k_weight *copy[K_MAXW] = {0};
-    assert_non_null(host);
-    assert_non_null(got);
     k_call x = *c;
     k_state st = {.rows = 0};
     for (int k = 0; k < K_MAXIN; k++) x.in[k] = up(&b, c->in[k], (size_t)c->T * (size_t)c->in_cols[k] * sizeof(float));
@@ -131,14 +126,33 @@ int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MA
         st.f = up(&b, c->st[0]->f, (size_t)ns * sizeof(float));
         x.st[0] = &st;
     }
-    memset(host, 0xee, (size_t)n * sizeof *host);
-    x.out = up(&b, host, (size_t)n * sizeof *host);
+    memset(got, 0xee, (size_t)n * sizeof *got);
+    x.out = up(&b, got, (size_t)n * sizeof *got);
     x.scratch = dev_scratch;
     x.scratch_n = dev_scratch_n;
-    must(k_dev_run(&dev, op, &x), what);
-    must(k_dev_get(&dev, got, x.out, (size_t)n * sizeof *got), what);
-    if (ns) must(k_dev_get(&dev, got + n, st.f, (size_t)ns * sizeof *got), what);
+    int code = k_dev_run(&dev, op, &x);
+    if (!code) {
+        must(k_dev_get(&dev, got, x.out, (size_t)n * sizeof *got), what);
+        if (ns) must(k_dev_get(&dev, got_state, st.f, (size_t)ns * sizeof *got_state), what);
+    }
     must(k_dev_wait(&dev), what);
+    *ret_rows = st.rows;
+    for (int k = 0; k < K_MAXW; k++) free(copy[k]);
+    while (b.n) k_dev_free(&dev, b.p[--b.n]);
+    return code;
+}
+
+int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MAXW]) {
+    const int64_t n = c->T * c->cols, ns = c->st[0] ? c->st[0]->cap * c->st[0]->cols : 0;
+    float *host = malloc((size_t)n * sizeof *host + 4), *got = malloc((size_t)(n + ns) * sizeof *got + 4);
+    int64_t rows;
+    assert_non_null(host);
+    assert_non_null(got);
+    must(hp_run(what, op, c, par_n, got, got + n, &rows), what);
+    memset(host, 0xee, (size_t)n * sizeof *host);
+    c->scratch = scratch;
+    c->scratch_n = scratch_n;
+    c->nth = 1;
     c->out = host;
     if (flip_bits) {
         uint32_t *u = (uint32_t *)(uintptr_t)c->in[0] + flip_at;
@@ -146,9 +160,7 @@ int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MA
     }
     k_ops[op].cpu(c);
     int64_t bad = differ(what, "out", got, host, n);
-    if (ns) bad += differ(what, "state", got + n, c->st[0]->f, ns) + (st.rows != c->st[0]->rows);
-    for (int k = 0; k < K_MAXW; k++) free(copy[k]);
-    while (b.n) k_dev_free(&dev, b.p[--b.n]);
+    if (ns) bad += differ(what, "state", got + n, c->st[0]->f, ns) + (rows != c->st[0]->rows);
     free(host);
     free(got);
     return bad;

@@ -8,6 +8,10 @@
 k_dev *hp_device(int *ret_emulated);
 void hp_close(void);
 
+/* Run op on the device on copies of its operands: got[T * cols] and, when c has a state 0, got_state[cap * cols] and its
+ * rows. Returns what k_dev_run did; everything else that fails is fail_msg. */
+int hp_run(const char *what, k_op op, const k_call *c, const int64_t par_n[K_MAXW], float *got, float *got_state,
+           int64_t *ret_rows);
 /* Run op by CPU and on the device on the same operands, state 0 as it is in c->st[0]->f (which the CPU's run changes),
  * and count elements of output and state that differ by bits (any NaN equals any NaN); says the first, under `what`.
  * c: a whole call on host memory, its rows at c->in[k] + t * in_cols[k]; par_n: floats at c->par[k]. */

@@ -1,22 +1,27 @@
 #!/bin/sh
-# kit.sh BUILD DIR: what `make check-cuda` runs, with the models it needs, in one folder that works on a machine with a
-# driver and no compiler: sh DIR/run.sh OUT
+# kit.sh BUILD DIR [lean]: what `make check-cuda` runs, with the models it needs, in one folder that works on a machine
+# with a driver and no compiler: sh DIR/run.sh OUT. lean: without what the repository tracks, which run.sh then finds in
+# the tree that DIR lies in.
 cd "$(dirname "$0")/../.." || exit 2
-b=$1 d=$2
-rm -rf "$d" && mkdir -p "$d/bin" "$d/tests/golden" "$d/tests/models" || exit 2
+b=$1 d=$2 lean=$3
+rm -rf "$d" && mkdir -p "$d/bin" "$d/models" || exit 2
 cp "$b/q4x" "$b"/tests/cuda/c_* "$b/tests/cuda/bench_cuda" "$d/bin/"
 rm -f "$d"/bin/*.o "$d"/bin/*.d
 strip -g "$d"/bin/* 2>/dev/null
 # the folder is to travel; the programs hold the same kernels, which a long window sees
 tar -C "$d" -cf - bin | xz -T1 -8 >"$d/bin.tar.xz" || exit 2
 rm -rf "$d/bin"
-for m in micro-a micro-b dense-a; do
-    mkdir "$d/tests/golden/$m"
-    cp "tests/golden/$m/config.json" "tests/golden/$m/model.safetensors" "$d/tests/golden/$m/"
-done
-cp tests/models/*.gguf "$d/tests/models/"
+if test "$lean" != lean; then
+    mkdir -p "$d/tests/golden" "$d/tests/models"
+    for m in micro-a micro-b dense-a; do
+        mkdir "$d/tests/golden/$m"
+        cp "tests/golden/$m/config.json" "tests/golden/$m/model.safetensors" "$d/tests/golden/$m/"
+    done
+    cp -r tests/golden/moe-block "$d/tests/golden/"
+    cp tests/models/*.gguf "$d/tests/models/"
+fi
 for f in "${Q4X_SHARED:-../shared}"/golden/gguf/demo-*.gguf; do
-    if test -e "$f" && ! cmp -s "$f" tests/models/demo.gguf; then cp "$f" "$d/tests/models/"; fi
+    if test -e "$f" && ! cmp -s "$f" tests/models/demo.gguf; then cp "$f" "$d/models/"; fi
 done
 # not every machine has the test library
 lib=$(ldconfig -p | sed -n 's/.*libcmocka\.so\.0 .*=> //p' | head -n 1)
