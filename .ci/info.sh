@@ -33,7 +33,7 @@ for t in "cmocka cmocka.h libcmocka-dev" "mpfr mpfr.h libmpfr-dev"; do
     is "$1" "for make check" "$(has "$2")" "missing ($3): make deps"
 done
 tool() { is "$1" "$(command -v "$1" 2>/dev/null) $2" "$(command -v "$1" >/dev/null 2>&1 && echo 1)" "missing: $2"; }
-tool g++ "(kernel headers as C++17; nvcc's host compiler)"
+tool g++ "(kernel headers as C++17; nvcc's host compiler; the emulated device of make check)"
 tool clang "(make fuzz, make lint)"
 tool clang-format "(make format)"
 tool clang-tidy "(make lint)"

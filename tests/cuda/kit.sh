@@ -1,7 +1,7 @@
 #!/bin/sh
 # kit.sh BUILD DIR [lean]: what `make check-cuda` runs, with the models it needs, in one folder that works on a machine
-# with a driver and no compiler: sh DIR/run.sh OUT. lean: without what the repository tracks, which run.sh then finds in
-# the tree that DIR lies in.
+# with a driver and no compiler: sh DIR/run.sh OUT. lean: without models; those that the
+# repository tracks run.sh then finds in the tree that DIR lies in.
 cd "$(dirname "$0")/../.." || exit 2
 b=$1 d=$2 lean=$3
 rm -rf "$d" && mkdir -p "$d/bin" "$d/models" || exit 2
@@ -19,10 +19,10 @@ if test "$lean" != lean; then
     done
     cp -r tests/golden/moe-block "$d/tests/golden/"
     cp tests/models/*.gguf "$d/tests/models/"
+    for f in "${Q4X_SHARED:-../shared}"/golden/gguf/demo-*.gguf; do
+        if test -e "$f" && ! cmp -s "$f" tests/models/demo.gguf; then cp "$f" "$d/models/"; fi
+    done
 fi
-for f in "${Q4X_SHARED:-../shared}"/golden/gguf/demo-*.gguf; do
-    if test -e "$f" && ! cmp -s "$f" tests/models/demo.gguf; then cp "$f" "$d/models/"; fi
-done
 # not every machine has the test library
 lib=$(ldconfig -p | sed -n 's/.*libcmocka\.so\.0 .*=> //p' | head -n 1)
 if test -n "$lib"; then mkdir -p "$d/lib" && cp -L "$lib" "$d/lib/"; fi
