@@ -50,6 +50,22 @@ static int near_tie(const bis_flip *x, double width) {
     return fabs(x->margin_a) <= width && fabs(x->margin_b) <= width;
 }
 
+/* What the arms chose differently weighed nothing: the weights of the chosen experts and the weighted sum of what they
+ * made are equal by bits. Probabilities tie at 0 when exp underflows, however far apart the scores lie (the order of
+ * experts is that of the probabilities, the margin is recorded of the scores). */
+static int weighs_nothing(const bis_pair *p, int32_t f, int32_t n) {
+    const q4x_dump_node *k = p->a->nodes;
+    int weights = 0, sums = 0;
+    if (!k[n].op || strcmp(k[n].op, "moe_ids")) return 0;
+    for (int32_t m = n + 1; m < p->nn && k[m].layer == k[n].layer; m++) {
+        const int w = k[m].op && !strcmp(k[m].op, "moe_weights"), s = k[m].op && !strcmp(k[m].op, "moe_routed");
+        if ((w || s) && p->eq[bis_at(p, f, m)] != BIS_SAME) return 0;
+        weights += w;
+        sums += s;
+    }
+    return weights == 1 && sums == 1;
+}
+
 /* A selection made of equal scores by declared different rules: a tie at the cut of every flipped row explains it, and
  * so does a mere order. */
 static bis_reason selection(const bis_pair *p, const bis_flips *s, int32_t f, int32_t n) {
@@ -57,6 +73,7 @@ static bis_reason selection(const bis_pair *p, const bis_flips *s, int32_t f, in
     const double width = cut_width(p, n);
     if (!bis_is_selection(p, n)) return BIS_R_selection_differs; /* no tie can excuse ids that follow from ids */
     if (!a->has_sel || !b->has_sel) return BIS_R_distance_not_recorded;
+    if (weighs_nothing(p, f, n)) return BIS_R_none;
     for (int64_t i = 0; i < s->n; i++) {
         const bis_flip *x = &s->flip[i];
         if (x->forward == f && x->node == n && !near_tie(x, width)) return BIS_R_selection_differs;
