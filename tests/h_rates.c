@@ -157,16 +157,6 @@ bis_case *h_rig_judge(q4x_dump *a, q4x_dump *b) {
     return c;
 }
 
-h_answer h_answer_of(const bis_case *c) {
-    switch (c->verdict) {
-    case BIS_V_IDENTICAL: return H_SAME;
-    case BIS_V_WITHIN_BAND: return H_WITHIN;
-    case BIS_V_TIE: return H_TIE;
-    case BIS_V_TOKENS_DIFFER: return H_TOKENS;
-    default: return c->exit == 125 ? H_UNKNOWN : H_ALARM;
-    }
-}
-
 const h_honest *h_rig_pair(h_rig *r, int differing) {
     for (;;) {
         const h_honest *p = &h_honest_pairs[h_below(&r->rand, (uint32_t)h_nhonest)];
@@ -196,60 +186,6 @@ h_fault h_rig_fault(h_rig *r, const char *arm) {
     }
     snprintf(x.spec, sizeof x.spec, "%s%splant=%s@%s#%d", arm, strchr(arm, ':') ? "," : ":", x.kind, x.node, x.forward);
     return x;
-}
-
-int h_fault_moved(const q4x_dump *d) {
-    const json_t *l = json_object_get(d->tail, "levers");
-    const char *o = json_string_value(json_object_get(json_array_get(l, json_array_size(l) - 1), "outcome"));
-    return o && !strcmp(o, "moved");
-}
-
-int h_named(const bis_case *c, int32_t *forward, int32_t *node) {
-    const bis_map *m = &c->map;
-    if (!c->compared || h_answer_of(c) != H_ALARM) return 0;
-    *forward = c->verdict == BIS_V_NON_FINITE ? m->nonfinite_f : m->fault_f >= 0 ? m->fault_f : m->out_f;
-    *node = c->verdict == BIS_V_NON_FINITE ? m->nonfinite_n : m->fault_f >= 0 ? m->fault_n : m->out_n;
-    return *forward >= 0;
-}
-
-/* The first node from the fault on, in its layer or the next, with a distance that a gain could use; -1: none. */
-static int32_t first_recorded(const bis_case *c, const h_fault *x) {
-    const bis_pair *p = c->pair;
-    for (int32_t n = x->n; n < p->nn && x->forward < p->ncomparable; n++) {
-        const bis_cell *q = bis_map_cell(&c->map, p, x->forward, n);
-        if (p->a->nodes[n].is_state || p->a->nodes[n].alias >= 0 || !q->dist) continue;
-        if (p->a->nodes[n].layer > p->a->nodes[x->n].layer + 1) return -1;
-        if (bis_dist_ranked(q->dist)) return n;
-    }
-    return -1;
-}
-
-h_fate h_fate_of(const bis_case *c, const h_fault *x) {
-    int32_t f, n, seen = first_recorded(c, x);
-    if (h_named(c, &f, &n)) {
-        const q4x_dump_node *at = &c->pair->a->nodes[x->n], *named = &c->pair->a->nodes[n];
-        if (f == x->forward && (n == x->n || n == at->alias)) return H_EXACT;
-        const int hidden = seen != x->n;
-        return hidden && f == x->forward && n > x->n && named->layer <= at->layer + 1 ? H_NEXT : H_ASTRAY;
-    }
-    if (h_answer_of(c) == H_UNKNOWN || seen < 0) return H_UNJUDGED;
-    const bis_cell *q = bis_map_cell(&c->map, c->pair, x->forward, seen);
-    return isnan(q->gain) || q->cls == BIS_C_FLIPPED ? H_UNJUDGED : H_MISSED;
-}
-
-double h_fault_ratio(const bis_case *c, const h_fault *x, q4x_dump *clean) {
-    const int32_t n = first_recorded(c, x);
-    bis_case *honest = h_rig_judge(c->rq.a, clean), *alone = h_rig_judge(clean, c->rq.b);
-    double r = NAN;
-    if (n >= 0 && honest->compared && alone->compared && x->forward < alone->pair->ncomparable &&
-        x->forward < honest->pair->ncomparable) {
-        const bis_cell *h = bis_map_cell(&honest->map, honest->pair, x->forward, n),
-                       *a = bis_map_cell(&alone->map, alone->pair, x->forward, n);
-        r = a->dist && a->dist->d != 0 ? a->dist->d / (h->dist ? h->dist->d : 0) : 0; /* -0 for 0 is no distance */
-    }
-    bis_case_free(honest);
-    bis_case_free(alone);
-    return r;
 }
 
 double h_rate_upper(int64_t k, int64_t n) {

@@ -47,7 +47,7 @@ static void rate(const char *what, int64_t k, int64_t n) {
 
 static void test_honest(void **state) {
     (void)state;
-    int64_t n[H_ANSWERS] = {0}, all = 0, same = 0, equal = 0;
+    int64_t n[BIS_ANSWERS] = {0}, all = 0, same = 0, equal = 0;
     for (int k = 0; k < plan.models; k++) {
         h_rig r;
         h_rig_open(plan.seed + (uint64_t)k, dir, &r);
@@ -55,12 +55,12 @@ static void test_honest(void **state) {
             const h_honest *p = h_rig_pair(&r, 0);
             q4x_dump *a = h_rig_record(&r, p->a), *b = h_rig_record(&r, p->b);
             bis_case *c = h_rig_judge(a, b);
-            h_answer w = h_answer_of(c);
+            bis_answer w = bis_answer_of(c);
             n[w]++;
             all++;
             same += p->same;
-            equal += p->same && w == H_SAME;
-            if (w == H_ALARM || (p->same && w != H_SAME)) tell("false alarm", &r, p->a, p->b, c);
+            equal += p->same && w == BIS_A_SAME;
+            if (w == BIS_A_ALARM || (p->same && w != BIS_A_SAME)) tell("false alarm", &r, p->a, p->b, c);
             bis_case_free(c);
             q4x_dump_free(a);
             q4x_dump_free(b);
@@ -68,19 +68,19 @@ static void test_honest(void **state) {
         h_rig_close(&r);
     }
     print_message("    %d models; IDENTICAL %lld, WITHIN_BAND %lld, TIE %lld, TOKENS_DIFFER %lld, not recorded %lld\n",
-                  plan.models, (long long)n[H_SAME], (long long)n[H_WITHIN], (long long)n[H_TIE],
-                  (long long)n[H_TOKENS], (long long)n[H_UNKNOWN]);
-    rate("false alarms: a node is named, none is at fault", n[H_ALARM], all);
-    assert_int_equal(n[H_ALARM], 0);
+                  plan.models, (long long)n[BIS_A_SAME], (long long)n[BIS_A_WITHIN], (long long)n[BIS_A_TIE],
+                  (long long)n[BIS_A_TOKENS], (long long)n[BIS_A_UNKNOWN]);
+    rate("false alarms: a node is named, none is at fault", n[BIS_A_ALARM], all);
+    assert_int_equal(n[BIS_A_ALARM], 0);
     assert_int_equal(equal, same);
-    assert_true(n[H_WITHIN] * 3 > all); /* silence because nothing could be judged would prove nothing */
+    assert_true(n[BIS_A_WITHIN] * 3 > all); /* silence because nothing could be judged would prove nothing */
 }
 
 /* ---- a fault against an equal arm ---- */
 
 static int at_its_place(const bis_case *c, const h_fault *x) {
     int32_t f, n;
-    return h_named(c, &f, &n) && f == x->forward && n == x->n && c->map.first_f == f && c->map.first_n == n &&
+    return bis_named(c, &f, &n) && f == x->forward && n == x->n && c->map.first_f == f && c->map.first_n == n &&
            (c->verdict == BIS_V_FAULT || c->verdict == BIS_V_NON_FINITE);
 }
 
@@ -96,7 +96,7 @@ static void test_equal(void **state) {
             h_fault x = h_rig_fault(&r, base);
             q4x_dump *a = h_rig_record(&r, base), *b = h_rig_record(&r, x.spec);
             bis_case *c = h_rig_judge(a, b);
-            if (h_fault_moved(b)) {
+            if (bis_lever_moved(b)) {
                 n++;
                 missed += !at_its_place(c, &x);
                 if (!at_its_place(c, &x)) tell("not at its place", &r, base, x.spec, c);
@@ -115,7 +115,7 @@ static void test_equal(void **state) {
 /* ---- a fault on top of an honest difference ---- */
 
 typedef struct {
-    int64_t n, fate[H_FATES],
+    int64_t n, fate[BIS_FATES],
         missed[3]; /* those whose part is below 8 times the honest one, below LIMIT times, above */
     double largest;
 } tally;
@@ -126,7 +126,9 @@ enum { LIMIT = 104 };
 
 static void miss(const h_rig *r, const h_honest *p, const h_fault *x, const bis_case *c, tally *t) {
     q4x_dump *clean = h_rig_record(r, p->b);
-    double ratio = h_fault_ratio(c, x, clean);
+    double ratio;
+    q4x_err err = {0};
+    assert_rc_ok(bis_fate_ratio(c, x->forward, x->n, clean, &ratio, &err), &err);
     q4x_dump_free(clean);
     t->missed[ratio < 8 ? 0 : ratio < LIMIT ? 1 : 2]++;
     if (!(ratio <= t->largest)) t->largest = ratio;
@@ -148,12 +150,12 @@ static void test_on_top(void **state) {
             q4x_dump *a = h_rig_record(&r, p->a), *b = h_rig_record(&r, x.spec);
             bis_case *c = h_rig_judge(a, b);
             tally *t = strcmp(x.kind, "ulp") ? &all : &ulp;
-            if (h_fault_moved(b) && c->compared && x.forward < c->pair->ncomparable) {
-                h_fate w = h_fate_of(c, &x);
+            if (bis_lever_moved(b) && c->compared && x.forward < c->pair->ncomparable) {
+                bis_fate w = bis_fate_of(c, x.forward, x.n);
                 t->n++;
                 t->fate[w]++;
-                if (w == H_ASTRAY) tell("astray", &r, p->a, x.spec, c);
-                if (w == H_MISSED) miss(&r, p, &x, c, t);
+                if (w == BIS_F_ASTRAY) tell("astray", &r, p->a, x.spec, c);
+                if (w == BIS_F_MISSED) miss(&r, p, &x, c, t);
             }
             bis_case_free(c);
             q4x_dump_free(a);
@@ -164,16 +166,16 @@ static void test_on_top(void **state) {
     for (int k = 0; k < 2; k++) {
         const tally *t = k ? &ulp : &all;
         print_message("  %s\n", k ? "one ulp of one element:" : "sign, swap, roll, nan, inf:");
-        rate("named at their place", t->fate[H_EXACT], t->n);
-        rate("named at the next recorded node", t->fate[H_NEXT], t->n);
-        rate("said to be not judged", t->fate[H_UNJUDGED], t->n);
+        rate("named at their place", t->fate[BIS_F_EXACT], t->n);
+        rate("named at the next recorded node", t->fate[BIS_F_NEXT], t->n);
+        rate("said to be not judged", t->fate[BIS_F_UNJUDGED], t->n);
         rate("missed, below 8 times the honest difference there", t->missed[0], t->n);
         rate("missed, below 104 times", t->missed[1], t->n);
         rate("missed, above", t->missed[2], t->n);
-        rate("another node named", t->fate[H_ASTRAY], t->n);
+        rate("another node named", t->fate[BIS_F_ASTRAY], t->n);
     }
     print_message("    largest miss: %.3g times the honest difference\n", all.largest);
-    assert_true(all.n > 0 && 2 * (all.fate[H_EXACT] + all.fate[H_NEXT]) > all.n);
+    assert_true(all.n > 0 && 2 * (all.fate[BIS_F_EXACT] + all.fate[BIS_F_NEXT]) > all.n);
     assert_int_equal(all.missed[2], 0);
 }
 
