@@ -1,4 +1,5 @@
 /* cmd_selftest.c: the instrument proves itself. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -16,19 +17,68 @@ static error_t option(int key, char *arg, struct argp_state *state) {
 typedef struct {
     cmd_ctx *c;
     json_t *rows;
+    int plants; /* 1: faults are planted, each on top of honest differences too */
     int n;
+    int fate[BIS_NHONEST][BIS_FATES + 1]; /* the last: moved nothing */
+    int below[BIS_NHONEST];               /* of those missed: no larger than the least that an outlier of gains is */
 } table;
+
+static json_t *on_top(const bis_trial *t) {
+    json_t *on = json_array();
+    for (int i = 0; i < BIS_NHONEST; i++) {
+        const bis_on_top *o = &t->on[i];
+        if (!o->ran) continue;
+        json_array_append_new(on, json_pack("{s:s, s:s, s:s, s:s, s:o}", "honest", bis_honest[i], "fate", o->word,
+                                            "named", o->named, "reason", bis_reason_word(o->reason), "ratio",
+                                            isfinite(o->ratio) ? json_real(o->ratio) : json_null()));
+    }
+    return on;
+}
+
+static void heading(const table *k) {
+    printf("%-34s %-46s %-11s", "trial", "found", "verdict");
+    for (int i = 0; k->plants && i < BIS_NHONEST; i++) printf(" %-15s", bis_honest[i]);
+    putchar('\n');
+}
 
 static void row(void *ctx, const bis_trial *t) {
     table *k = ctx;
+    if (!k->n++ && !k->c->json) heading(k);
+    for (int i = 0; i < BIS_NHONEST; i++) {
+        const bis_on_top *o = &t->on[i];
+        if (o->ran) k->fate[i][o->moved ? o->fate : BIS_FATES]++;
+        k->below[i] += o->ran && o->moved && o->fate == BIS_F_MISSED && o->ratio < BIS_GAIN_LIMIT;
+    }
     if (k->c->json) {
-        json_array_append_new(k->rows, json_pack("{s:s, s:s, s:s, s:b}", "trial", t->what, "found", t->found, "verdict",
-                                                 t->verdict, "good", t->good));
+        json_array_append_new(k->rows, json_pack("{s:s, s:s, s:s, s:b, s:o}", "trial", t->what, "found", t->found,
+                                                 "verdict", t->verdict, "good", t->good, "on_top", on_top(t)));
         return;
     }
-    if (!k->n++) printf("%-36s %-48s %s\n", "trial", "found", "");
-    printf("%-36s %-48s %-12s %s\n", t->what, t->found, t->verdict, t->good ? "good" : "BAD");
+    printf("%-34s %-46s %-11s", t->what, t->found, t->verdict);
+    for (int i = 0; k->plants && i < BIS_NHONEST; i++) printf(" %-15s", t->on[i].ran ? t->on[i].word : "");
+    printf(" %s\n", t->good ? "good" : "BAD");
     fflush(stdout);
+}
+
+/* On top of each honest difference: how many faults came to what. */
+static void sums(const table *k) {
+    for (int i = 0; i < BIS_NHONEST; i++) {
+        const int *n = k->fate[i];
+        printf("on top of %-12s %d found, %d at the next node, %d not judged, %d below the band, %d MISSED, "
+               "%d false alarms",
+               bis_honest[i], n[BIS_F_EXACT], n[BIS_F_NEXT], n[BIS_F_UNJUDGED], k->below[i],
+               n[BIS_F_MISSED] - k->below[i], n[BIS_F_ASTRAY]);
+        if (n[BIS_FATES]) printf(", %d moved nothing", n[BIS_FATES]);
+        putchar('\n');
+    }
+}
+
+static int tiny_model(const char *model, const char *dir, table *t, int *ret_bad, q4x_err *err) {
+    int quiet = 0, plants = 0;
+    int rc = bis_selftest_quiet(model, dir, row, t, &quiet, err);
+    if (!rc) rc = bis_selftest_plants(model, dir, bis_plants, bis_nplants, row, t, &plants, err);
+    *ret_bad = quiet + plants;
+    return rc;
 }
 
 int cmd_selftest(int argc, char **argv, cmd_ctx *c) {
@@ -52,17 +102,18 @@ int cmd_selftest(int argc, char **argv, cmd_ctx *c) {
         q4x_fail(&err, Q4X_E_IO, "%.160s: cannot make a folder for the dumps; set TMPDIR", dir);
         return cmd_fail(c, &err);
     }
-    table t = {.c = c, .rows = json_array()};
+    table t = {.c = c, .rows = json_array(), .plants = !model};
     if (model)
         rc = bis_selftest_nulls(model, dir, row, &t, &bad, &err);
     else
-        rc = bis_selftest_plants(tiny, dir, row, &t, &bad, &err);
+        rc = tiny_model(tiny, dir, &t, &bad, &err);
     rmdir(dir);
     int code = rc ? cmd_fail(c, &err) : bad ? CMD_DIVERGED : CMD_OK;
     if (!rc && c->json) {
         int printed = cmd_print_json(c, json_pack("{s:b, s:i, s:O}", "good", !bad, "bad", bad, "trials", t.rows), 9);
         if (printed) code = printed;
     } else if (!rc) {
+        if (t.plants) sums(&t);
         printf("selftest: %d trials, %d bad\n", t.n, bad);
     }
     json_decref(t.rows);
