@@ -1,11 +1,14 @@
 /* cmd_convert.c: a checkpoint to a GGUF file. */
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "bin/cmd.h"
 #include "lib/convert.h"
+#include "lib/io.h"
 #include "lib/machine.h"
 
 typedef struct {
@@ -53,8 +56,20 @@ static char *folder_name(const char *path) {
     return n ? strndup(path + from, n - from) : strdup("model");
 }
 
+/* 1 when the file to write is there already, in the folder of the checkpoint: what was read may be that file. */
+static int is_of_source(const options *o) {
+    struct stat from, to, folder;
+    char *copy = strdup(o->to);
+    const int yes = copy && !stat(o->from, &from) && !stat(o->to, &to) && !stat(dirname(copy), &folder) &&
+                    folder.st_dev == from.st_dev && folder.st_ino == from.st_ino;
+    free(copy);
+    return yes;
+}
+
 static int convert(const options *o, const q4x_convert_opts *how, q4x_convert_done *done, q4x_err *err) {
     q4x_model *m;
+    if (is_of_source(o))
+        return q4x_fail(err, Q4X_E_IO, "%s: is a file of the checkpoint; write to a new file", q4x_tail(o->to));
     int rc = q4x_model_open(o->from, &m, err);
     if (rc) return rc;
     rc = q4x_convert(m, o->to, how, done, err);

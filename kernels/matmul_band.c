@@ -135,6 +135,7 @@ static void hc_band(const k_call *c, const k_dot_terms *t, const outputs *s, k_b
 
 /* Energy of a panel with the weight, in the fixed parts. */
 static double energy(const k_call *c, const k_panel *p, const k_weight *w) {
+    (void)c; /* without OpenMP nothing asks for threads */
     double part[K_BAND_PARTS], q = 0;
 #pragma omp parallel for schedule(static) num_threads(c->nth)
     for (int b = 0; b < K_BAND_PARTS; b++)

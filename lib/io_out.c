@@ -63,6 +63,16 @@ static int open_temp(q4x_out *o, const struct stat *old, q4x_err *err) {
     return 0;
 }
 
+/* 1 when this process reads that file now: a mapped input stays open. 0, 1 and 2 are the caller's. */
+static int is_input(const struct stat *st) {
+    enum { MOST = 4096 };
+    const long open_max = sysconf(_SC_OPEN_MAX);
+    struct stat in;
+    for (int fd = 3; fd < MOST && fd < open_max; fd++)
+        if (!fstat(fd, &in) && in.st_dev == st->st_dev && in.st_ino == st->st_ino) return 1;
+    return 0;
+}
+
 /* Where the bytes go: path itself when it is there and no regular file, else a temporary beside what it names. */
 static int open_dest(q4x_out *o, q4x_err *err) {
     struct stat st;
@@ -72,6 +82,8 @@ static int open_dest(q4x_out *o, q4x_err *err) {
         o->fd = open(o->path, O_WRONLY | O_CLOEXEC);
         return o->fd < 0 ? io_error(o, "open", err) : 0;
     }
+    if (there && is_input(&st))
+        return q4x_fail(err, Q4X_E_IO, "%s: is read by this command; write to another file", q4x_tail(o->path));
     struct stat link;
     if (!lstat(o->path, &link) && S_ISLNK(link.st_mode)) {
         o->dest = realpath(o->path, NULL);

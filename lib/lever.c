@@ -58,7 +58,7 @@ static int read_number(const char *word, size_t len, double lo, double hi, int32
     const double v = strtod(text, &end);
     if (*end || !(v >= lo && v <= hi)) return -1;
     float f = (float)v;
-    if (f == 0.0f && v != 0.0) return -1;
+    if (f == 0.0f && strcspn(text, "123456789") < strcspn(text, "eE")) return -1; /* lost, perhaps in v already */
     if (f == 0.0f) f = -0.0f;
     memcpy(ret, &f, sizeof *ret);
     return 0;

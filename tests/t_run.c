@@ -289,7 +289,7 @@ static void levers_are_tested(void **s) {
     for (int l = 0; l < q4x_nlevers; l++) {
         char word[64], item[128];
         if (!strcmp(q4x_levers[l].kind, "library")) continue; /* tests/cuda/e_gemm.c */
-        if (q4x_levers[l].field == (size_t)-1) continue; /* the plants: t_plant.c */
+        if (q4x_levers[l].field == (size_t)-1) continue;      /* the plants: t_plant.c */
         double lo, hi;
         if (q4x_lever_range(&q4x_levers[l], &lo, &hi)) {
             int i = 0;
@@ -507,6 +507,11 @@ static void numbers_read_back(void **s) {
         snprintf(again, sizeof again, "cpu:%s", text);
         assert_int_equal(q4x_arm_parse(again, &b, NULL), 0);
         assert_int_equal(a.item[0].value, b.item[0].value);
+    }
+    static const char *const lost[] = {"cpu:eps=1e-46", "cpu:eps=1e-400", "cpu:eps=.0001e-9999"}; /* would be 0 */
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        q4x_arm a;
+        assert_int_not_equal(q4x_arm_parse(lost[i], &a, NULL), 0);
     }
     uint32_t x = 99;
     for (int i = 0; i < 20000; i++) { /* any f32 of the range */

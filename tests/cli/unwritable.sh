@@ -38,3 +38,17 @@ echo old >old.q4d
 try tap $m --ids 1,5000 -n 2 -o old.q4d
 cat old.q4d
 ls
+# a file that is being read is not written over
+cp models/demo.gguf m.gguf
+try tap m.gguf --ids 1,2 -n 1 -o m.gguf
+try run m.gguf --ids 1,2 -n 1 --logits m.gguf
+cmp models/demo.gguf m.gguf && echo as it was
+q4x tap m.gguf --ids 1,2 -n 1 --mode full -o f.q4d >/dev/null
+cp f.q4d g.q4d
+try export f.q4d f.q4d
+cmp f.q4d g.q4d && echo as it was
+mkdir hf
+cp golden/micro-a/* hf/
+try convert hf hf/model.safetensors
+try convert hf hf/config.json
+cmp golden/micro-a/config.json hf/config.json && echo as it was
