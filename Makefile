@@ -92,7 +92,7 @@ HELP := $(patsubst %.c,$B/%.o,$(wildcard tests/h_*.c))
 HELPLIB := $(if $(HELP),$B/tests/libhelp.a)
 TESTS := $(patsubst tests/%.c,$B/tests/%,$(wildcard tests/t_*.c))
 # tests that have a long form, reached by the argument "long"
-LONG := $(patsubst tests/%.c,$B/tests/%,$(shell grep -ls '"long"' tests/t_*.c))
+LONG := $(patsubst tests/%.c,$B/tests/%,$(shell grep -ls 'argv\[1\], "long"' tests/t_*.c))
 FUZZ := $(patsubst tests/fuzz/%.c,$B/tests/fuzz/%,$(wildcard tests/fuzz/fz_*.c))
 MINE := $(wildcard bin/*.[ch] bisect/*.[ch] lib/*.[ch] kernels/*.[ch] kernels/*.cu kernels/*.cuh tests/*.[ch] tests/fuzz/*.[ch] tests/cuda/*.[ch] \
 	tests/cuda/*.cu tests/emu/*.h tests/emu/*.cpp)

@@ -1,4 +1,4 @@
-/* t_rates.c [long]: how often is the judge wrong? Independent small models (h_rates.h), pairs of arms without a fault,
+/* t_rates.c [long | whole]: how often is the judge wrong? Independent small models (h_rates.h), pairs of arms without a fault,
  * with a fault against an equal arm, with a fault on top of an honest difference; every count with what it excludes at
  * 95 %.
  *
@@ -196,8 +196,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_on_top),
         cmocka_unit_test(test_upper),
     };
-    if (argc > 1 && !strcmp(argv[1], "long"))
-        plan.seed = 2000, plan.models = 100, plan.honest = 10, plan.equal = 6, plan.on = 8;
+    const int whole = argc > 1 && !strcmp(argv[1], "whole");
+    if (whole || (argc > 1 && !strcmp(argv[1], "long")))
+        plan.seed = 2000, plan.models = whole ? 100 : 15, plan.honest = 10, plan.equal = 6, plan.on = 8;
     if (argc > 2) plan.seed = strtoull(argv[2], NULL, 10), plan.models = argc > 3 ? atoi(argv[3]) : plan.models;
     if (argc > 4) cmocka_set_test_filter(argv[4]);
     return cmocka_run_group_tests(tests, setup, teardown);
