@@ -1,4 +1,4 @@
-/* t_rates.c [long | whole]: how often is the judge wrong? Independent small models (h_rates.h), pairs of arms without a fault,
+/* t_rates.c [whole]: how often is the judge wrong? Independent small models (h_rates.h), pairs of arms without a fault,
  * with a fault against an equal arm, with a fault on top of an honest difference; every count with what it excludes at
  * 95 %.
  *
