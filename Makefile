@@ -183,7 +183,7 @@ check: ## every test that needs no GPU: units, command line, docs, layers, heade
 check-long: ## the exhaustive forms of the tests (minutes)
 	@CC=$(CC) sh .ci/deps.sh build test $(TEXTDEPS)
 	+@$(SUB) $(LONG)
-	@sh tests/check.sh --long $B $(LONG) $(filter %/c_models,$(EMUTESTS))
+	@sh tests/check.sh --long $B $(LONG)
 
 check-cuda: ## the tests that need a GPU; fails without one
 	+@$(SUB) cuda-kit DIR=$B/kit

@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
     };
     const int whole = argc > 1 && !strcmp(argv[1], "whole");
     if (whole || (argc > 1 && !strcmp(argv[1], "long")))
-        plan.seed = 2000, plan.models = whole ? 100 : 15, plan.honest = 10, plan.equal = 6, plan.on = 8;
+        plan.seed = 2000, plan.models = whole ? 100 : 6, plan.honest = 10, plan.equal = 6, plan.on = 8;
     if (argc > 2) plan.seed = strtoull(argv[2], NULL, 10), plan.models = argc > 3 ? atoi(argv[3]) : plan.models;
     if (argc > 4) cmocka_set_test_filter(argv[4]);
     return cmocka_run_group_tests(tests, setup, teardown);
