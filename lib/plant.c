@@ -186,7 +186,7 @@ static void on_output(const q4x_plants *p, const char *kind, const q4x_node_even
         else if (cols > 1)
             exchange(x, x + 1, 1);
     } else if (last && looks_back(kind)) {
-        look_back(kind, &p->row[ev->node], end, cols);
+        if (p->row) look_back(kind, &p->row[ev->node], end, cols);
     } else if (last) {
         on_largest(kind, (float *)end, cols);
     }
