@@ -39,15 +39,16 @@ static int gathers(const q4x_plan *p, int32_t i) {
     return !n->is_ids;
 }
 
-/* Where arms that differ in such a lever part. A number (eps) is left out: nearly every norm reads it, and a norm is
- * recorded when it is asked for. */
+/* Where arms that differ in such a lever part. What every product reads would keep nearly all nodes. A number (eps) is
+ * left out: nearly every norm reads it, and a norm is recorded when it is asked for. */
 int q4x_tap_reads_choice(const char *word) {
-    static const char everywhere[] = "act dot repack gemm"; /* nearly every op, or every product, reads these */
     double lo, hi;
-    for (int i = 0; i < q4x_nlevers; i++)
-        if (!q4x_word_in(everywhere, q4x_levers[i].name) && q4x_levers[i].field != (size_t)-1 &&
-            !q4x_lever_range(&q4x_levers[i], &lo, &hi) && q4x_lever_scope(&q4x_levers[i], word))
-            return 1;
+    for (int i = 0; i < q4x_nlevers; i++) {
+        const q4x_lever *l = &q4x_levers[i];
+        if (l->field == (size_t)-1 || q4x_lever_scope(l, k_ops[K_OP_matmul].name) || q4x_lever_range(l, &lo, &hi))
+            continue;
+        if (q4x_lever_scope(l, word)) return 1;
+    }
     return 0;
 }
 
