@@ -7,11 +7,6 @@
 #include "kernels/quant.h"
 #include "lib/machine.h"
 
-static const char *type_name(int32_t type) {
-    const k_quant *q = k_quant_get(type);
-    return q ? q->name : "?";
-}
-
 /* A string of a file: as it is, or escaped when it is no UTF-8. */
 static json_t *text(const char *s, size_t n) {
     char buf[1024];
@@ -100,7 +95,7 @@ void info_fits(const q4x_need *d, char *buf, size_t size, uint64_t *ret_here) {
 static json_t *groups_json(const q4x_group *g, int n) {
     json_t *a = json_array();
     for (int i = 0; i < n; i++) {
-        json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "type", type_name(g[i].type), "tensors", (json_int_t)g[i].n,
+        json_t *o = json_pack("{s:s, s:I, s:I, s:I}", "type", k_quant_name(g[i].type), "tensors", (json_int_t)g[i].n,
                               "elements", (json_int_t)g[i].elements, "bytes", (json_int_t)g[i].bytes);
         if (g[i].name[0]) json_object_set_new(o, "name", words(g[i].name));
         json_array_append_new(a, o);
@@ -209,7 +204,7 @@ static json_t *hashes_json(const info_model *f) {
         for (int k = 0; k < t->ndim; k++) json_array_append_new(shape, json_integer(t->ne[k]));
         q4x_hash_hex(&f->hash[i], hex);
         json_array_append_new(a, json_pack("{s:o, s:s, s:o, s:I, s:s?, s:s}", "name", words(t->name), "type",
-                                           type_name(t->type), "shape", shape, "bytes", (json_int_t)t->bytes, "use",
+                                           k_quant_name(t->type), "shape", shape, "bytes", (json_int_t)t->bytes, "use",
                                            f->use ? q4x_use_name(f->use[i]) : NULL, "xxh3", hex));
     }
     return a;

@@ -10,11 +10,6 @@ enum { WIDTH = 80 };
 
 typedef unsigned long long ull;
 
-static const char *type_name(int32_t type) {
-    const k_quant *q = k_quant_get(type);
-    return q ? q->name : "?";
-}
-
 static double bits(uint64_t bytes, uint64_t elements) {
     return 8.0 * (double)bytes / (double)(elements ? elements : 1);
 }
@@ -103,7 +98,7 @@ static void put_weights(const info_model *f) {
            human(bytes, buf, sizeof buf), bits(bytes, elements));
     if (f->ntypes)
         printf("; %.0f %% is %s", 100.0 * (double)f->type[0].bytes / (double)(bytes ? bytes : 1),
-               type_name(f->type[0].type));
+               k_quant_name(f->type[0].type));
     putchar('\n');
 }
 
@@ -152,7 +147,7 @@ static void put_classes(const info_model *f) {
     for (int i = 0; i < f->nclasses; i++) {
         const q4x_group *g = &f->cls[i];
         int again = i && !strcmp(g->name, f->cls[i - 1].name);
-        printf("%-11s %-8s %7lld %14llu %14llu  %5.2f  %4.1f%%\n", again ? "" : g->name, type_name(g->type),
+        printf("%-11s %-8s %7lld %14llu %14llu  %5.2f  %4.1f%%\n", again ? "" : g->name, k_quant_name(g->type),
                (long long)g->n, (ull)g->elements, (ull)g->bytes, bits(g->bytes, g->elements),
                100.0 * (double)g->bytes / (double)(bytes ? bytes : 1));
     }
@@ -162,13 +157,13 @@ static void put_types(const info_model *f, int verbose) {
     char name[200];
     printf("\n%-10s %8s %14s %14s  bits\n", "type", "tensors", "elements", "bytes");
     for (int i = 0; i < f->ntypes; i++)
-        printf("%-10s %8lld %14llu %14llu  %.2f\n", type_name(f->type[i].type), (long long)f->type[i].n,
+        printf("%-10s %8lld %14llu %14llu  %.2f\n", k_quant_name(f->type[i].type), (long long)f->type[i].n,
                (ull)f->type[i].elements, (ull)f->type[i].bytes, bits(f->type[i].bytes, f->type[i].elements));
     if (!verbose) return;
     printf("\n%-56s %-8s %7s %14s\n", "tensor", "type", "count", "bytes");
     for (int i = 0; i < f->ngroups; i++)
         printf("%-56s %-8s %7lld %14llu\n", cmd_plain(f->group[i].name, strlen(f->group[i].name), name, sizeof name),
-               type_name(f->group[i].type), (long long)f->group[i].n, (ull)f->group[i].bytes);
+               k_quant_name(f->group[i].type), (long long)f->group[i].n, (ull)f->group[i].bytes);
 }
 
 static void put_odd(const info_model *f) {
@@ -264,7 +259,7 @@ static void put_hashes(const info_model *f) {
         q4x_hash_hex(&f->hash[i], hex);
         for (int k = 0; k < t->ndim || !k; k++)
             at += (size_t)snprintf(shape + at, sizeof shape - at, "%s%lld", k ? "x" : "", (long long)t->ne[k]);
-        printf("%s %-7s %-16s %-7s %s\n", hex, type_name(t->type), shape, f->use ? q4x_use_name(f->use[i]) : "-",
+        printf("%s %-7s %-16s %-7s %s\n", hex, k_quant_name(t->type), shape, f->use ? q4x_use_name(f->use[i]) : "-",
                cmd_plain(t->name, strlen(t->name), name, sizeof name));
     }
 }

@@ -19,12 +19,6 @@ int bis_lever_moved(const q4x_dump *d) {
     return o && !strcmp(o, "moved");
 }
 
-int32_t bis_node_find(const q4x_dump *d, const char *name) {
-    for (int32_t n = 0; n < d->nnodes; n++)
-        if (!strcmp(d->nodes[n].name, name)) return n;
-    return -1;
-}
-
 int bis_named(const bis_case *c, int32_t *forward, int32_t *node) {
     const bis_map *m = &c->map;
     if (!c->compared || bis_answer_of(c) != BIS_A_ALARM) return 0;

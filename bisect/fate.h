@@ -21,9 +21,6 @@ bis_answer bis_answer_of(const bis_case *c);
 /* The node and forward that a case names: of a non-finite value, a fault, the first out of band; 0: it names none. */
 int bis_named(const bis_case *c, int32_t *forward, int32_t *node);
 
-/* Index of a node or state of this name in a dump; -1: none. */
-int32_t bis_node_find(const q4x_dump *d, const char *name);
-
 /* What came of a fault that was planted into one arm of an honest pair. */
 typedef enum {
     BIS_F_EXACT, /* named, in its forward */

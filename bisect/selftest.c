@@ -132,7 +132,7 @@ static void say_fate(bis_on_top *o) {
 
 static int on_top(q4x_dump *clean, q4x_dump *honest, q4x_dump *faulty, const fault *x, bis_on_top *ret, q4x_err *err) {
     int rc = 0;
-    int32_t f, n, at = bis_node_find(clean, x->seen);
+    int32_t f, n, at = q4x_dump_node_find(clean, x->seen);
     bis_request rq = {.a = clean, .b = faulty};
     bis_case *c = NULL;
     *ret = (bis_on_top){.ran = 1, .moved = bis_lever_moved(faulty), .fate = BIS_F_UNJUDGED, .ratio = NAN};

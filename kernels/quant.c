@@ -43,6 +43,11 @@ const k_quant *k_quant_get(int32_t id) {
     return id >= 0 && id < NTYPES && types[id].name ? &types[id] : NULL;
 }
 
+const char *k_quant_name(int32_t id) {
+    const k_quant *q = k_quant_get(id);
+    return q ? q->name : "?";
+}
+
 const k_quant *k_quant_by_name(const char *name) {
     for (int32_t i = 0; i < NTYPES; i++)
         if (types[i].name && strcmp(types[i].name, name) == 0) return &types[i];

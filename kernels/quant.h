@@ -26,6 +26,9 @@ typedef struct {
 /* The type with this GGUF id, or NULL: removed, unknown and vendor ids have none. */
 const k_quant *k_quant_get(int32_t id);
 
+/* Its name, "?" when it is none. */
+const char *k_quant_name(int32_t id);
+
 /* The type of this name ("BF16"), or NULL. */
 const k_quant *k_quant_by_name(const char *name);
 

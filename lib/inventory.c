@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void pattern(const char *name, char *out, size_t size) {
+static void pattern(const void *ctx, const q4x_tensor *t, char *out, size_t size) {
+    const char *name = t->name;
     size_t n = 0;
+    (void)ctx;
     for (const char *p = name; *p && n + 1 < size;) {
         size_t digits = 0;
         if (p == name || p[-1] == '.')
@@ -56,12 +58,13 @@ static int grow(table *t) {
     return 0;
 }
 
-int q4x_inventory(const q4x_model *m, q4x_group **ret, int *ret_n, q4x_err *err) {
+int q4x_inventory_by(const q4x_model *m, q4x_group_name name_of, const void *ctx, q4x_group **ret, int *ret_n,
+                     q4x_err *err) {
     table t = {0};
     for (int64_t i = 0; i < q4x_model_ntensors(m); i++) {
         const q4x_tensor *x = q4x_model_tensor(m, i);
         char name[sizeof t.g->name];
-        pattern(x->name, name, sizeof name);
+        name_of(ctx, x, name, sizeof name);
         if (t.n == t.cap && grow(&t)) {
             free(t.g);
             free(t.slot);
@@ -75,13 +78,17 @@ int q4x_inventory(const q4x_model *m, q4x_group **ret, int *ret_n, q4x_err *err)
         }
         q4x_group *g = &t.g[*slot - 1];
         g->n++;
-        g->elements += (uint64_t)x->ne[0] * (uint64_t)x->ne[1] * (uint64_t)x->ne[2] * (uint64_t)x->ne[3];
+        g->elements += q4x_tensor_elements(x);
         g->bytes += x->bytes;
     }
     free(t.slot);
     *ret = t.g;
     *ret_n = t.n;
     return 0;
+}
+
+int q4x_inventory(const q4x_model *m, q4x_group **ret, int *ret_n, q4x_err *err) {
+    return q4x_inventory_by(m, pattern, NULL, ret, ret_n, err);
 }
 
 static int more_bytes(const void *a, const void *b) {

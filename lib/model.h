@@ -26,6 +26,10 @@ typedef struct {
     int32_t shard; /* index into q4x_model_shard */
 } q4x_tensor;
 
+static inline uint64_t q4x_tensor_elements(const q4x_tensor *t) {
+    return (uint64_t)t->ne[0] * (uint64_t)t->ne[1] * (uint64_t)t->ne[2] * (uint64_t)t->ne[3];
+}
+
 /* One file of a model. */
 typedef struct {
     const char *path; /* as given or derived from what was given, never made absolute */

@@ -88,12 +88,11 @@ done:
 }
 
 static void add_class(q4x_need_class *k, const q4x_tensor *t, q4x_use u) {
-    uint64_t elems = (uint64_t)t->ne[0] * (uint64_t)t->ne[1] * (uint64_t)t->ne[2] * (uint64_t)t->ne[3];
     k->tensors++;
     switch (u) {
     case Q4X_USE_MAPPED: k->mapped += t->bytes; break;
     case Q4X_USE_ROWS: k->gathered += t->bytes; break;
-    case Q4X_USE_COPIED: k->copied += elems * (t->type == K_T_I64 ? 8 : 4); break;
+    case Q4X_USE_COPIED: k->copied += q4x_tensor_elements(t) * (t->type == K_T_I64 ? 8 : 4); break;
     default: k->unused += t->bytes; break;
     }
 }

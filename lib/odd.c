@@ -67,11 +67,6 @@ static void count(tally *c, const q4x_tensor *t) {
     c->bytes += t->bytes;
 }
 
-static const char *type_name(const q4x_tensor *t) {
-    const k_quant *q = k_quant_get(t->type);
-    return q ? q->name : "?";
-}
-
 /* ---- the checks, in the order of odds.def: 1 when something was found ---- */
 
 static int find_SYNTHETIC(const look *l) {
@@ -136,7 +131,7 @@ static int find_NOT_F32(const look *l) {
     }
     if (!c.n) return 0;
     return say(l, "%lld norms, routers, vectors or taps are not F32; the first is %.63s: %s", (long long)c.n,
-               c.first->name, type_name(c.first));
+               c.first->name, k_quant_name(c.first->type));
 }
 
 static int find_NO_KERNEL(const look *l) {
@@ -148,7 +143,7 @@ static int find_NO_KERNEL(const look *l) {
     }
     if (!c.n) return 0;
     return say(l, "%lld tensors, %llu bytes, are %s or its like; the first is %.63s", (long long)c.n,
-               (unsigned long long)c.bytes, type_name(c.first), c.first->name);
+               (unsigned long long)c.bytes, k_quant_name(c.first->type), c.first->name);
 }
 
 static int find_LABEL(const look *l) {

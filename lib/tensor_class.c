@@ -1,6 +1,7 @@
 #include "lib/tensor_class.h"
 
 #include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,28 +57,6 @@ q4x_tensor_class q4x_tensor_class_of(const char *name, int64_t trunk) {
     return Q4X_TC_OTHER;
 }
 
-typedef struct {
-    q4x_group *g;
-    int n, cap;
-} table;
-
-/* The group of this class and type. There are few: classes times the types of a file. */
-static q4x_group *group_of(table *t, const char *name, int32_t type) {
-    for (int i = 0; i < t->n; i++)
-        if (t->g[i].type == type && !strcmp(t->g[i].name, name)) return &t->g[i];
-    if (t->n == t->cap) {
-        int cap = t->cap ? 2 * t->cap : 32;
-        q4x_group *g = realloc(t->g, (size_t)cap * sizeof *g);
-        if (!g) return NULL;
-        t->g = g;
-        t->cap = cap;
-    }
-    q4x_group *g = &t->g[t->n++];
-    *g = (q4x_group){.type = type};
-    memcpy(g->name, name, strlen(name) + 1);
-    return g;
-}
-
 static int place(const q4x_group *g) {
     for (int i = 0; i < Q4X_TC_COUNT; i++)
         if (!strcmp(g->name, q4x_tensor_classes[i].name)) return i;
@@ -92,21 +71,12 @@ static int by_class(const void *a, const void *b) {
     return (x->type > y->type) - (x->type < y->type);
 }
 
+static void class_name(const void *trunk, const q4x_tensor *t, char *name, size_t size) {
+    snprintf(name, size, "%s", q4x_tensor_classes[q4x_tensor_class_of(t->name, *(const int64_t *)trunk)].name);
+}
+
 int q4x_inventory_by_class(const q4x_model *m, int64_t trunk, q4x_group **ret, int *ret_n, q4x_err *err) {
-    table t = {0};
-    for (int64_t i = 0; i < q4x_model_ntensors(m); i++) {
-        const q4x_tensor *x = q4x_model_tensor(m, i);
-        q4x_group *g = group_of(&t, q4x_tensor_classes[q4x_tensor_class_of(x->name, trunk)].name, x->type);
-        if (!g) {
-            free(t.g);
-            return q4x_fail(err, Q4X_E_NOMEM, "no memory for the table of classes");
-        }
-        g->n++;
-        g->elements += (uint64_t)x->ne[0] * (uint64_t)x->ne[1] * (uint64_t)x->ne[2] * (uint64_t)x->ne[3];
-        g->bytes += x->bytes;
-    }
-    if (t.n > 1) qsort(t.g, (size_t)t.n, sizeof *t.g, by_class);
-    *ret = t.g;
-    *ret_n = t.n;
-    return 0;
+    int rc = q4x_inventory_by(m, class_name, &trunk, ret, ret_n, err);
+    if (!rc && *ret_n > 1) qsort(*ret, (size_t)*ret_n, sizeof **ret, by_class);
+    return rc;
 }

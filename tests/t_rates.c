@@ -2,8 +2,8 @@
  * with a fault against an equal arm, with a fault on top of an honest difference; every count with what it excludes at
  * 95 %.
  *
- * No constant of bisect/ was set with the seeds that are run here: those below 2000 were for that. `long` runs enough
- * of them to speak of rates; its table stands in README.md.
+ * No constant of bisect/ was set with the seeds that are run here: those below 2000 were for that. `whole` runs
+ * enough of them to speak of rates; its table stands in README.md. `long` runs a few more than `make check`.
  */
 #include <math.h>
 #include <stdio.h>
