@@ -25,6 +25,17 @@ const char *q4x_plan_lever_word(const q4x_plan *p, int32_t node) {
     return node == p->logits ? "logits" : k_ops[p->node[node].op].name;
 }
 
+int q4x_plan_reads_lever(const q4x_plan *p, int32_t node, const q4x_lever *l) {
+    if (q4x_lever_scope(l, q4x_plan_lever_word(p, node))) return 1;
+    return node == p->logits && q4x_lever_scope(l, k_ops[p->node[node].op].name);
+}
+
+void q4x_plan_keep_levers(const q4x_plan *p, int32_t node, k_levers *lv) {
+    for (const q4x_lever *l = q4x_levers; l < q4x_levers + q4x_nlevers; l++)
+        if (l->field != (size_t)-1 && !q4x_plan_reads_lever(p, node, l))
+            memset((char *)lv + l->field, 0, sizeof(int32_t)); /* the first value is the default */
+}
+
 int q4x_emit_begin(q4x_emit *e, const char *arch, const k_dims *d, int64_t ctx_max, q4x_err *err) {
     memset(e, 0, sizeof *e);
     e->err = err;

@@ -9,6 +9,7 @@
 #include "kernels/k.h"
 #include "lib/dump.h"
 #include "lib/err.h"
+#include "lib/lever.h"
 
 /* How the width of an output is known: `cols`, or cols times positions, or one column a block of the indexer
  * (blocks known, blocks selected). */
@@ -60,6 +61,10 @@ void q4x_plan_free(q4x_plan *p); /* NULL is fine */
  * lever there is the choice of the token, for the router's product "moe_logits", for it alone reads moe.logits, and for
  * a sum that is the residual stream "add_resid". */
 const char *q4x_plan_lever_word(const q4x_plan *p, int32_t node);
+/* 1 when the node reads the lever: under its word, or, at the logits alone, as the product that it is too. */
+int q4x_plan_reads_lever(const q4x_plan *p, int32_t node, const q4x_lever *l);
+/* Levers that the node does not read go back to their defaults. */
+void q4x_plan_keep_levers(const q4x_plan *p, int32_t node, k_levers *lv);
 int32_t q4x_plan_find(const q4x_plan *p, const char *name); /* node index, -1: none */
 
 /* ---- for lib/arch_*.c ---- */

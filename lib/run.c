@@ -69,7 +69,7 @@ static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
     for (int32_t i = 0; i < p->nnodes; i++) {
         const q4x_node *node = &p->node[i];
         if (it->glob[0] && !q4x_node_match(it->glob, node->name)) continue;
-        if (!q4x_lever_scope(l, q4x_plan_lever_word(p, i)) && !q4x_lever_scope(l, k_ops[node->op].name)) continue;
+        if (!q4x_plan_reads_lever(p, i, l)) continue;
         int rc = it->plant[0] ? q4x_plant_check(it, node, err) : 0;
         if (rc) return rc;
         n++;
@@ -80,9 +80,12 @@ static int check_item(const q4x_plan *p, const q4x_item *it, q4x_err *err) {
                     it->glob[0] ? " matching " : "", it->glob);
 }
 
+/* An op gets the levers that levers.def says it reads and no other: what it would read besides, no dump would claim. */
 static void resolve(q4x_run *r) {
-    for (int32_t i = 0; i < r->plan->nnodes; i++)
+    for (int32_t i = 0; i < r->plan->nnodes; i++) {
         q4x_arm_resolve(&r->arm, r->plan->node[i].name, r->nforward, &r->lv[i]);
+        q4x_plan_keep_levers(r->plan, i, &r->lv[i]);
+    }
 }
 
 static int check_levers(q4x_run *r, q4x_err *err) {

@@ -2,9 +2,9 @@
 # run.sh Q4X OUT [MODEL [IDS [N]]]: the same 50 prompts on both devices, and under one lever after the other on the way
 # from cpu:act=bf16 to a GPU as engines use it. Prompt k of prompts.ids is sentences k, k+1, k+2 of sentences.txt through
 # the demo model's tokenizer, fixed before any of this was run. For each pair of arms: how many prompts give another list
-# of ids, and what the judge says of each. All nodes are kept while a pair is judged: most read gemm. OUT gets table.txt,
-# rows.tsv, and the dumps (bits alone) of the first prompt that disagrees. Ends with 1 when a pair that must be IDENTICAL
-# is not.
+# of ids, and what the judge says of each. All rows of all nodes are kept while a pair is judged: most read gemm. OUT gets
+# table.txt, rows.tsv, and the dumps (bits alone) of the first prompt that disagrees. Ends with 1 when a pair that must be
+# IDENTICAL is not.
 q4x=$1 out=$2 model=${3:-tests/models/demo.gguf} n=${5:-16}
 here=$(cd "$(dirname "$0")" && pwd)
 ids=${4:-$here/prompts.ids}
@@ -41,7 +41,7 @@ one() {
     k=$1 prompt=$(sed -n "${1}p" "$ids")
     tmp=$(mktemp -d) || return 2
     echo "$arms" | while read -r name spec; do
-        "$q4x" tap "$model" --ids "$prompt" -n "$n" --spec "$spec" --bands --node '*' -o "$tmp/$name.q4d" \
+        "$q4x" tap "$model" --ids "$prompt" -n "$n" --spec "$spec" --bands --rows all --node '*' -o "$tmp/$name.q4d" \
             >"$tmp/$name.txt" 2>&1 || echo "prompt $k, $spec: $(tail -n 1 "$tmp/$name.txt")" >&2
     done
     echo "$pairs" | while read -r a b must what; do
