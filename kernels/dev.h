@@ -10,6 +10,7 @@
 #define K_DEV_H
 
 #include "kernels/k.h"
+#include "kernels/measure.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -82,6 +83,10 @@ const char *k_dev_unfit(k_op op, const k_call *c);
 int k_dev_run(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. Asks no device. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
+
+/* Enqueue n <= K_MEASURE_JOBS jobs (measure.h) as one launch; their pointers are into device memory, all extents 0 or
+ * more. What they are seen in and write to must not be read by what is enqueued before. */
+int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n);
 
 /* Enqueue: the word at k_dev_marked becomes v when everything before it is done. After a failure it tells how far the
  * device came. */

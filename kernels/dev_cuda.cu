@@ -6,6 +6,7 @@
 
 #include "kernels/gemm.cuh"
 #include "kernels/matmul.h"
+#include "kernels/measure.cuh"
 
 static void copy(char *to, size_t size, const char *from) {
     size_t n = strlen(from);
@@ -163,6 +164,14 @@ int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
 
 int k_dev_wait(k_dev *d) {
     return answer(cudaStreamSynchronize((cudaStream_t)d->stream));
+}
+
+int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
+    if (n < 0 || n > K_MEASURE_JOBS) return (int)cudaErrorInvalidValue;
+    int e = answer(use(d));
+    if (e || !n) return e;
+    k_measure_launch(jobs, n, d->stream);
+    return (int)cudaGetLastError();
 }
 
 int k_dev_mark(k_dev *d, uint32_t v) {

@@ -87,6 +87,12 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     (void)c;
     return NO_DEVICE;
 }
+int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
+    (void)d;
+    (void)jobs;
+    (void)n;
+    return NO_DEVICE;
+}
 int k_dev_mark(k_dev *d, uint32_t v) {
     (void)d;
     (void)v;

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "kernels/quant_grids.h"
+#include "kernels/table.h"
 
 enum { K_XXH3_SHORT = 240, K_XXH3_STRIPE = 64, K_XXH3_STRIPES = 16 /* of a block */, K_XXH3_LANES = 8 };
 /* Where in the secret: what scrambles, the last stripe, what merges the low and the high half. */

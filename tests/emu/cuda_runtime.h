@@ -20,6 +20,7 @@
 #define __shared__ static
 #define __forceinline__ inline
 #define __grid_constant__
+#define __align__(n) __attribute__((aligned(n)))
 
 typedef enum {
     cudaSuccess = 0,
@@ -90,7 +91,7 @@ extern emu_place emu_at;
 void emu_run(dim3 grid, dim3 block, size_t shared, void (*body)(void *), void *ctx);
 void emu_sync_block(void);
 /* All threads of the warp give a value; returns those of the warp, by lane, until its next exchange. */
-const uint32_t *emu_exchange(uint32_t v);
+const uint64_t *emu_exchange(uint64_t v);
 
 template <typename F> static void emu_body(void *f) {
     (*(F *)f)();
@@ -110,16 +111,17 @@ static inline void __syncthreads(void) {
 static inline void __syncwarp(void) {
     emu_exchange(0);
 }
-static inline float __shfl_xor_sync(unsigned mask, float v, int t) {
-    uint32_t u;
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int t) {
+    static_assert(sizeof v <= sizeof(uint64_t), "a slot of the exchange");
+    uint64_t u = 0;
     (void)mask;
-    memcpy(&u, &v, 4);
+    memcpy(&u, &v, sizeof v);
     u = emu_exchange(u)[threadIdx.x % 32 ^ (unsigned)t];
-    memcpy(&v, &u, 4);
+    memcpy(&v, &u, sizeof v);
     return v;
 }
 static inline int __all_sync(unsigned mask, int yes) {
-    const uint32_t *all = emu_exchange((uint32_t)(yes != 0));
+    const uint64_t *all = emu_exchange(yes != 0);
     int every = 1;
     (void)mask;
     for (int l = 0; l < 32; l++) every &= (int)all[l];
@@ -134,6 +136,17 @@ static inline unsigned long long atomicAdd(unsigned long long *p, unsigned long 
     unsigned long long old = *p;
     *p += v;
     return old;
+}
+template <typename T> static inline T emu_atomic_max(T *p, T v) {
+    const T old = *p;
+    if (v > old) *p = v;
+    return old;
+}
+static inline unsigned atomicMax(unsigned *p, unsigned v) {
+    return emu_atomic_max(p, v);
+}
+static inline unsigned long long atomicMax(unsigned long long *p, unsigned long long v) {
+    return emu_atomic_max(p, v);
 }
 static inline unsigned atomicOr(unsigned *p, unsigned v) {
     unsigned old = *p;

@@ -25,7 +25,7 @@ typedef struct {
 } fiber;
 
 static fiber fibers[MOST];
-static uint32_t slot[2][MOST];
+static uint64_t slot[2][MOST];
 static jmp_buf scheduler;
 static ucontext_t birth;
 static unsigned now, made;
@@ -116,7 +116,7 @@ void emu_sync_block(void) {
     give_way(IN_BLOCK);
 }
 
-const uint32_t *emu_exchange(uint32_t v) {
+const uint64_t *emu_exchange(uint64_t v) {
     const unsigned i = now, p = fibers[i].turn++ & 1;
     slot[p][i] = v;
     give_way(IN_WARP);
