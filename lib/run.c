@@ -47,6 +47,11 @@ void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx) {
     r->fn_ctx = ctx;
 }
 
+void q4x_run_before_node(q4x_run *r, q4x_before_fn fn, void *ctx) {
+    r->before_fn = fn;
+    r->before_ctx = ctx;
+}
+
 void q4x_run_keep_states(q4x_run *r, int on) {
     r->keep = on;
 }
@@ -299,16 +304,37 @@ static int show(q4x_run *r, q4x_node_event *ev, q4x_err *err) {
     return r->fn ? r->fn(r->fn_ctx, ev, err) : 0;
 }
 
-/* What plant or hook change here is changed there too. */
-static int step_on_device(q4x_run *r, int32_t i, const k_call *c, q4x_node_event *ev, q4x_err *err) {
-    int kept = q4x_plants_before(r->plants, i, c), rc = kept ? q4x_run_dev_kept(r, i, err) : 0;
-    if (rc || (rc = q4x_run_dev_step(r, i, c, err)) || !q4x_run_watched(r)) return rc;
+/* What the node reads is here, the state before it also as a copy if it is kept. */
+static int bring_here(q4x_run *r, int32_t i, k_call *c, q4x_err *err) {
+    int rc = q4x_run_dev_operands(r, i, c, err);
+    if (!rc && r->before.f && c->st[0] && keeps(r, i)) c->st[1] = copy_before(r, c->st[0]);
+    return rc;
+}
+
+/* A hook that may write: what it changes here is changed there too. */
+static int show_writer(q4x_run *r, int32_t i, q4x_node_event *ev, q4x_err *err) {
     const size_t bytes = (size_t)ev->nrows * (size_t)ev->cols * sizeof(float);
     const uint64_t made = q4x_xxh64(ev->data, bytes);
-    kept = 0;
-    if ((rc = q4x_plants_after(r->plants, ev, &kept, err)) || (rc = show(r, ev, err))) return rc;
-    if (kept && (rc = q4x_run_dev_kept(r, i, err))) return rc;
-    return q4x_xxh64(ev->data, bytes) == made ? 0 : q4x_run_dev_changed(r, i, c, err);
+    const int rc = show(r, ev, err);
+    return rc || q4x_xxh64(ev->data, bytes) == made ? rc : q4x_run_dev_changed(r, i, ev->call, err);
+}
+
+/* On a device; a plant acts here, and what it changes is changed there before anything else is told. */
+static int step_on_device(q4x_run *r, int32_t i, k_call *c, q4x_node_event *ev, q4x_err *err) {
+    const int reads = r->before_fn != NULL;
+    int asked = 0, kept, rc = 0;
+    void *data = ev->data;
+    ev->data = NULL;
+    if (reads) rc = r->before_fn(r->before_ctx, ev, &asked, err);
+    const int here = r->plants || (r->fn && !reads) || asked;
+    if (rc || (here && (rc = bring_here(r, i, c, err)))) return rc;
+    kept = q4x_plants_before(r->plants, i, c);
+    if ((kept && (rc = q4x_run_dev_kept(r, i, err))) || (rc = q4x_run_dev_step(r, i, c, here, err))) return rc;
+    if (here || k_dev_on_host((int32_t)r->plan->node[i].op)) ev->data = data;
+    if ((rc = q4x_plants_after(r->plants, ev, &kept, err)) || (kept && (rc = q4x_run_dev_kept(r, i, err))) ||
+        (ev->planted && (rc = q4x_run_dev_changed(r, i, c, err))))
+        return rc;
+    return r->fn && !reads ? show_writer(r, i, ev, err) : show(r, ev, err);
 }
 
 /* Run node i on the tile described by base, plant, tell the hook. */
@@ -328,10 +354,10 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
         make_call(r, i, &c, ids, 0);
         c.out = r->arena + r->off[i];
     }
-    if (r->before.f && c.st[0] && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
     ev.cols = c.cols;
     ev.data = c.out;
     if (r->dev) return step_on_device(r, i, &c, &ev, err);
+    if (r->before.f && c.st[0] && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
     int kept, rc;
     q4x_plants_before(r->plants, i, &c);
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);

@@ -6,6 +6,7 @@
 #ifndef Q4X_RUN_H
 #define Q4X_RUN_H
 
+#include "kernels/dev.h"
 #include "lib/lever.h"
 #include "lib/model.h"
 #include "lib/plan.h"
@@ -47,7 +48,8 @@ int32_t q4x_run_choose(q4x_run *r, int32_t top_id[2], float top_val[2]);
 
 /* Called after each node and tile. data: the tile's output [nrows, cols] (f32, or i32 when the node is_ids), which
  * may be changed: what follows reads the changed values. Rows row0 .. row0+nrows of total. call: what the op was given
- * (its inputs, for bands and boundary scores). A non-zero return ends the forward with that code. */
+ * (its inputs, for bands and boundary scores). A non-zero return ends the forward with that code. On a device: as if
+ * the run were here, unless q4x_run_before_node says otherwise. */
 typedef struct {
     int32_t node, row0, nrows, total;
     int64_t cols;
@@ -57,6 +59,23 @@ typedef struct {
 } q4x_node_event;
 typedef int (*q4x_node_fn)(void *ctx, const q4x_node_event *ev, q4x_err *err);
 void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx); /* NULL: none */
+
+/* ---- a run on a device ---- */
+
+/* Its order of work, for what is to be measured there; NULL: the run is on the host. */
+k_dev *q4x_run_device(q4x_run *r);
+/* Asked before each node and tile; its output is about to be written over what lies at q4x_run_there(ev->call->out).
+ * *ret_here 1: the event must find everything here; else (it is 0) data is NULL, unless the host made it, and what call
+ * points at lies on the device alone. A hook that comes with such a question only reads. */
+typedef int (*q4x_before_fn)(void *ctx, const q4x_node_event *ev, int *ret_here, q4x_err *err);
+void q4x_run_before_node(q4x_run *r, q4x_before_fn fn, void *ctx); /* NULL: none, everything is wanted here */
+/* Where the device has what an operand or the output of a call has here: the values are those of the last node that
+ * wrote there. NULL: nowhere. */
+const void *q4x_run_there(const q4x_run *r, const void *operand);
+/* State buffer i as it lies there after the last forward; f is NULL where only the host has it. */
+k_state q4x_run_state_there(const q4x_run *r, int32_t i);
+/* The error of a device's failure in this forward, at the node that it was found to be at work on. */
+int q4x_run_device_failed(const q4x_run *r, int code, int32_t forward, q4x_err *err);
 
 /* on 1: from the next forward on, events of ops whose band needs it (gdn_core) carry a copy of the state before the
  * tile in call->st[1], which is NULL otherwise. Off in a new run. Costs that copy, for each such node and tile. */

@@ -18,7 +18,8 @@ struct q4x_run_dev {
     int32_t cap_logits;
     int32_t *ids;            /* of the tile */
     const int32_t *tile_ids; /* the same on the host */
-    int32_t mirrored;        /* the states on the host are those of the device */
+    int64_t *rows_here;      /* [nstates] of each state: rows 0 .. that are here as they are there */
+    char *made_here;         /* [nnodes]: its last output is here as it is there */
     int32_t pending;         /* copies from the host's arena may be under way */
     int32_t failed;          /* code of a failure that could not be reported */
 };
@@ -31,14 +32,18 @@ static int refused(const q4x_run *r, int code, const char *what, q4x_err *err) {
 
 /* The node that was at work when the device failed: the first behind the last one that was done. A failure is found by
  * whoever asks next, which may be many nodes later. */
-static int failed_in(const q4x_run *r, int code, q4x_err *err) {
+int q4x_run_device_failed(const q4x_run *r, int code, int32_t forward, q4x_err *err) {
     int32_t i = (int32_t)k_dev_marked(&r->dev->dev);
     while (i < r->plan->nnodes - 1 &&
            (r->plan->node[i].op == K_OP_alias || k_dev_on_host((int32_t)r->plan->node[i].op)))
         i++;
     if (i >= r->plan->nnodes) i = r->plan->logits;
     return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: node %s, forward %d: %s", r->arm.device_index,
-                    r->plan->node[i].name, r->nforward, k_dev_text(code));
+                    r->plan->node[i].name, forward, k_dev_text(code));
+}
+
+static int failed_in(const q4x_run *r, int code, q4x_err *err) {
+    return q4x_run_device_failed(r, code, r->nforward, err);
 }
 
 /* ---- memory ---- */
@@ -121,7 +126,9 @@ int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     int rc = check_room(r, &s, err), code;
     if (rc || (rc = q4x_net_dev_get(r->net, r->arm.device_index, &d->net, err))) return rc;
     d->st = calloc((size_t)r->plan->nstates + 1, sizeof *d->st);
-    if (!d->st) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
+    d->rows_here = calloc((size_t)r->plan->nstates + 1, sizeof *d->rows_here);
+    d->made_here = calloc((size_t)r->plan->nnodes, 1);
+    if (!d->st || !d->rows_here || !d->made_here) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
     const size_t bytes = 4 * (size_t)(s.arena + s.states + s.scratch + s.ids);
     if ((code = k_dev_alloc(&d->dev, bytes, &d->block)) || (code = k_dev_zero(&d->dev, d->block, bytes)) ||
         (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
@@ -149,6 +156,8 @@ void q4x_run_dev_free(q4x_run *r) {
     k_dev_unpin(&d->dev, r->arena);
     k_dev_close(&d->dev);
     free(d->st);
+    free(d->rows_here);
+    free(d->made_here);
     free(d);
 }
 
@@ -158,34 +167,38 @@ void q4x_run_dev_reset(q4x_run *r) {
     for (int32_t i = 0; i < r->plan->nstates; i++) {
         k_state *st = &d->st[i];
         st->rows = r->st[i].rows;
+        d->rows_here[i] = st->rows; /* nothing is everywhere */
         if (!st->f || r->plan->state[i].rows_kind != Q4X_ROWS_FIXED) continue;
         int e = k_dev_zero(&d->dev, st->f, (size_t)(st->cap * st->cols) * sizeof(float));
         if (e) code = e;
     }
     d->failed = code;
-    d->mirrored = 1; /* nothing is everywhere */
 }
 
 /* ---- states ---- */
 
-static int fetch_rows(const q4x_run *r, int32_t i, int64_t row0, int64_t n) {
+/* Enqueued: rows 0 .. to of state i are here. */
+static int fetch_state(const q4x_run *r, int32_t i, int64_t to) {
     const k_state *there = &r->dev->st[i];
-    const int64_t at = row0 * there->cols;
-    if (!there->f || n <= 0) return 0;
-    return k_dev_get(&r->dev->dev, r->st[i].f + at, there->f + at, (size_t)(n * there->cols) * sizeof(float));
-}
-
-static int fetch_states(const q4x_run *r) {
-    int code = 0;
-    for (int32_t i = 0; i < r->plan->nstates && !code; i++) code = fetch_rows(r, i, 0, r->st[i].rows);
-    if (!code) code = k_dev_wait(&r->dev->dev);
-    r->dev->mirrored = !code;
+    const int64_t from = r->dev->rows_here[i], at = from * there->cols;
+    if (!there->f || to <= from) return 0;
+    int code = k_dev_get(&r->dev->dev, r->st[i].f + at, there->f + at,
+                         (size_t)((to - from) * there->cols) * sizeof(float));
+    if (!code) r->dev->rows_here[i] = to;
     return code;
 }
 
 void q4x_run_dev_states(const q4x_run *r) {
-    if (r->dev->mirrored || r->dev->failed) return;
-    r->dev->failed = fetch_states(r);
+    int code = 0;
+    if (r->dev->failed) return;
+    for (int32_t i = 0; i < r->plan->nstates && !code; i++) code = fetch_state(r, i, r->st[i].rows);
+    r->dev->failed = code ? code : k_dev_wait(&r->dev->dev);
+}
+
+k_state q4x_run_state_there(const q4x_run *r, int32_t i) {
+    k_state st = r->dev->st[i];
+    st.rows = r->st[i].rows;
+    return st;
 }
 
 /* ---- forward ---- */
@@ -207,12 +220,7 @@ static int room_for_logits(q4x_run *r, int32_t rows, q4x_err *err) {
 int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err) {
     q4x_run_dev *d = r->dev;
     if (d->failed) return refused(r, d->failed, "its states were lost", err);
-    int rc = room_for_logits(r, rows, err);
-    if (rc) return rc;
-    int code = q4x_run_watched(r) && !d->mirrored ? fetch_states(r) : 0;
-    if (code) return failed_in(r, code, err);
-    if (!q4x_run_watched(r)) d->mirrored = 0;
-    return 0;
+    return room_for_logits(r, rows, err);
 }
 
 int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err) {
@@ -262,6 +270,19 @@ static int inside(const float *p, int64_t n, const float *buffer, int64_t cap) {
     return p >= buffer && n >= 0 && n <= cap && p - buffer <= cap - n;
 }
 
+const void *q4x_run_there(const q4x_run *r, const void *operand) {
+    const q4x_run_dev *d = r->dev;
+    if (!d) return NULL;
+    if (inside(operand, 0, r->arena, r->arena_n)) return d->arena + ((const float *)operand - r->arena);
+    if (r->logits && inside(operand, 0, r->logits, (int64_t)r->cap_logits * r->plan->d.V))
+        return d->logits + ((const float *)operand - r->logits);
+    return NULL;
+}
+
+k_dev *q4x_run_device(q4x_run *r) {
+    return r->dev ? &r->dev->dev : NULL;
+}
+
 /* Every operand of a call lies in what was allocated for it. */
 static int is_inside(const q4x_run *r, int32_t i, const k_call *x) {
     const q4x_node *n = &r->plan->node[i];
@@ -275,19 +296,26 @@ static int is_inside(const q4x_run *r, int32_t i, const k_call *x) {
     return inside(x->out, rows * cols, d->arena, r->arena_n);
 }
 
-/* The rows of its states that node i has changed. */
-static int fetch_changed(const q4x_run *r, int32_t i, const k_call *c) {
-    const q4x_node *n = &r->plan->node[i];
-    int code = 0;
-    for (int32_t k = 0; k < n->nst && !code; k++) {
-        const q4x_state_desc *s = &r->plan->state[n->st[k]];
-        const int64_t ratio = s->rows_kind == Q4X_ROWS_BLOCK ? r->plan->d.ratio : 1;
-        if (s->rows_kind == Q4X_ROWS_FIXED)
-            code = fetch_rows(r, n->st[k], 0, r->st[n->st[k]].rows);
-        else
-            code = fetch_rows(r, n->st[k], c->pos0 / ratio, (c->pos0 + c->T) / ratio - c->pos0 / ratio);
+/* Rows of a state when all of this tile is in it. */
+static int64_t rows_after(const q4x_run *r, int32_t state, const k_call *c) {
+    switch (r->plan->state[state].rows_kind) {
+    case Q4X_ROWS_FIXED: return r->st[state].rows;
+    case Q4X_ROWS_BLOCK: return (c->pos0 + c->T) / r->plan->d.ratio;
+    default: return c->pos0 + c->T;
     }
-    return code;
+}
+
+/* The states of node i have changed: those of fixed rows all over, others from this tile on. */
+static void forget_changed(const q4x_run *r, int32_t i, const k_call *c) {
+    const q4x_node *n = &r->plan->node[i];
+    for (int32_t k = 0; k < n->nst; k++) {
+        const q4x_rows_kind kind = r->plan->state[n->st[k]].rows_kind;
+        int64_t *here = &r->dev->rows_here[n->st[k]];
+        const int64_t same = kind == Q4X_ROWS_FIXED   ? 0
+                             : kind == Q4X_ROWS_BLOCK ? c->pos0 / r->plan->d.ratio
+                                                      : c->pos0;
+        if (*here > same) *here = same;
+    }
 }
 
 static size_t out_bytes(const k_call *c) {
@@ -300,32 +328,62 @@ static int step_on_host(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     int code = d->pending ? k_dev_wait(&d->dev) : 0; /* its output may still be read by the last copy */
     if (code) return failed_in(r, code, err);
     k_ops[r->plan->node[i].op].cpu(c);
+    d->made_here[i] = 1;
     d->pending = 1;
     code = k_dev_put(&d->dev, d->arena + (c->out - r->arena), c->out, out_bytes(c));
     return code ? failed_in(r, code, err) : 0;
 }
 
-int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
+/* The node whose buffer this one's output is. */
+static int32_t owner(const q4x_plan *p, int32_t i) {
+    while (p->node[i].op == K_OP_alias) i = p->node[i].in[0];
+    return i;
+}
+
+int q4x_run_dev_operands(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     const q4x_node *n = &r->plan->node[i];
-    const int watched = q4x_run_watched(r);
+    q4x_run_dev *d = r->dev;
+    int code = 0, fetched = 0;
+    for (int32_t k = 0; k < n->nin && !code; k++) {
+        if (n->in[k] == Q4X_IN_IDS || d->made_here[owner(r->plan, n->in[k])]) continue;
+        code = k_dev_get(&d->dev, (float *)(uintptr_t)c->in[k], q4x_run_there(r, c->in[k]),
+                         (size_t)c->T * (size_t)c->in_cols[k] * sizeof(float));
+        fetched = 1;
+    }
+    for (int32_t k = 0; k < n->nst && !code; k++) {
+        fetched |= d->rows_here[n->st[k]] < r->st[n->st[k]].rows;
+        code = fetch_state(r, n->st[k], r->st[n->st[k]].rows);
+    }
+    if (!code && fetched) code = k_dev_wait(&d->dev);
+    return code ? failed_in(r, code, err) : 0;
+}
+
+int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *err) {
+    const q4x_node *n = &r->plan->node[i];
     q4x_run_dev *d = r->dev;
     k_state st[K_MAXST];
-    if (n->op == K_OP_alias) return 0;
+    if (n->op == K_OP_alias && (!here || d->made_here[owner(r->plan, i)])) return 0;
     if (k_dev_on_host((int32_t)n->op)) return step_on_host(r, i, c, err);
-    const k_call x = there(r, i, c, st);
-    Q4X_BUG_IF(!is_inside(r, i, &x) || k_dev_unfit(n->op, &x));
-    int code = k_dev_run(&d->dev, n->op, &x);
-    for (int32_t k = 0; k < n->nst; k++) d->st[n->st[k]].rows = r->st[n->st[k]].rows = st[k].rows;
-    if (!code) code = k_dev_mark(&d->dev, (uint32_t)i + 1);
-    if (!code && (watched || i == r->plan->logits)) code = k_dev_get(&d->dev, c->out, x.out, out_bytes(c));
-    if (!code && watched) code = fetch_changed(r, i, c);
-    if (!code && watched) code = k_dev_wait(&d->dev);
+    int code = 0;
+    if (n->op != K_OP_alias) {
+        const k_call x = there(r, i, c, st);
+        Q4X_BUG_IF(!is_inside(r, i, &x) || k_dev_unfit(n->op, &x));
+        code = k_dev_run(&d->dev, n->op, &x);
+        for (int32_t k = 0; k < n->nst; k++) d->st[n->st[k]].rows = r->st[n->st[k]].rows = st[k].rows;
+        forget_changed(r, i, c);
+        if (!code) code = k_dev_mark(&d->dev, (uint32_t)i + 1);
+    }
+    d->made_here[owner(r->plan, i)] = (char)here;
+    if (!code && (here || i == r->plan->logits))
+        code = k_dev_get(&d->dev, c->out, q4x_run_there(r, c->out), out_bytes(c));
+    for (int32_t k = 0; k < n->nst && here && !code; k++) code = fetch_state(r, n->st[k], rows_after(r, n->st[k], c));
+    if (!code && here) code = k_dev_wait(&d->dev);
     return code ? failed_in(r, code, err) : 0;
 }
 
 int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
-    if (i == r->plan->logits) return 0; /* nothing there reads them */
-    int code = k_dev_put(&r->dev->dev, r->dev->arena + (c->out - r->arena), c->out, out_bytes(c));
+    float *out = i == r->plan->logits ? r->dev->logits + (c->out - r->logits) : r->dev->arena + (c->out - r->arena);
+    int code = k_dev_put(&r->dev->dev, out, c->out, out_bytes(c));
     if (!code) code = k_dev_wait(&r->dev->dev);
     return code ? failed_in(r, code, err) : 0;
 }

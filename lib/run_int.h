@@ -1,8 +1,8 @@
 /* run_int.h: the inside of a run, shared by run.c and run_dev.c. Nobody else includes it.
  *
  * A run on a device keeps arena, states, scratch and logits there, laid out as here. The buffers on the host are then a
- * mirror: node outputs and states are copied back as they are made while a hook watches (or a plant acts), so that a
- * hook sees what it sees of a run on the host; without one nothing but the logits comes back.
+ * mirror: what a node reads, makes and changes is copied back where a hook asks for it (or a plant acts), so that it
+ * sees what it sees of a run on the host; else nothing but the logits comes back.
  */
 #ifndef Q4X_RUN_INT_H
 #define Q4X_RUN_INT_H
@@ -40,12 +40,9 @@ struct q4x_run {
     q4x_run_dev *dev; /* a run on a device; NULL: on the host */
     q4x_node_fn fn;
     void *fn_ctx;
+    q4x_before_fn before_fn;
+    void *before_ctx;
 };
-
-/* 1: every node's output and the states it changes are wanted on the host. A plant may read any of them. */
-static inline int q4x_run_watched(const q4x_run *r) {
-    return r->fn || r->plants;
-}
 
 /* ---- run_dev.c ---- */
 
@@ -65,8 +62,10 @@ void q4x_run_dev_reset(q4x_run *r);
 int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err);
 int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err);
 int q4x_run_dev_end(q4x_run *r, q4x_err *err);
-/* Run node i; c points into the host's buffers. Watched: its output and the states that it changes are here after. */
-int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
+/* What node i is about to read is here too. */
+int q4x_run_dev_operands(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
+/* Run node i; c points into the host's buffers. here: its output and the states that it changes are here after. */
+int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *err);
 /* The output of node i was changed here. */
 int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
 /* The first state of node i, of fixed rows, was changed here. */
