@@ -8,7 +8,7 @@
 
 #include "lib/err.h"
 
-enum { LEAF = 4096 };
+enum { LEAF = Q4X_LEAF };
 
 struct q4x_bits {
     XXH3_state_t top;   /* over the leaves' digests; its type asks for 64-byte alignment */
@@ -137,6 +137,12 @@ int q4x_bits_add(q4x_bits *b, const void *data, size_t bytes) {
     if (bytes) memcpy(b->leaf, p, bytes);
     b->fill = bytes;
     return 0;
+}
+
+void q4x_bits_digests(q4x_bits *b, const void *digests, size_t bytes) {
+    Q4X_BUG_IF(b->fill);
+    b->bytes += bytes;
+    XXH3_128bits_update(&b->top, digests, (bytes + LEAF - 1) / LEAF * 16);
 }
 
 q4x_hash q4x_bits_end(q4x_bits *b) {

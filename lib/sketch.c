@@ -3,18 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include "kernels/measure.h"
 #include "lib/tapstat.h"
 
 uint64_t q4x_sketch_h(uint32_t b, uint32_t i) {
-    uint8_t le[8];
-    for (int k = 0; k < 4; k++) {
-        le[k] = (uint8_t)(b >> (8 * k));
-        le[4 + k] = (uint8_t)(i >> (8 * k));
-    }
-    return XXH3_64bits_withSeed(le, sizeof le, 0x71347820);
+    return k_sketch_h(b, i);
 }
 
 void q4x_sketch_pattern(uint32_t b, q4x_sketch_pat *ret) {

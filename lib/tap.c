@@ -9,8 +9,7 @@
 #include "lib/io.h"
 #include "lib/tap_int.h"
 
-/* Rows to sketch of a tensor of `total` rows. */
-static void kept_rows(const q4x_tap_opts *o, int64_t total, int64_t *row0, int64_t *nrows) {
+void q4x_tap_kept_rows(const q4x_tap_opts *o, int64_t total, int64_t *row0, int64_t *nrows) {
     *row0 = o->row0;
     *nrows = o->nrows;
     if (o->nrows < 0) {
@@ -23,16 +22,14 @@ static void kept_rows(const q4x_tap_opts *o, int64_t total, int64_t *row0, int64
     }
 }
 
-/* Statistics and a sketch are kept. Of any other f32 tensor only values that are not finite are counted. */
-static int measured(const q4x_tapset *t, int32_t node, int is_ids) {
+int q4x_tap_measured(const q4x_tapset *t, int32_t node, int is_ids) {
     return t->tap[node].want && !is_ids && t->o.mode != Q4X_MODE_HASH;
 }
 
-/* 1 when the event shows again what stat still holds: an alias right behind its source, and no plant in between. */
-static int seen_already(const q4x_tapset *t, const q4x_node_event *ev) {
-    if (ev->node >= t->nplan || ev->planted || ev->nrows != ev->total || t->held < 0) return 0;
+int q4x_tap_seen_already(const q4x_tapset *t, const q4x_node_event *ev, int32_t held) {
+    if (ev->node >= t->nplan || ev->planted || ev->nrows != ev->total || held < 0) return 0;
     const q4x_node *n = &q4x_run_plan(t->run)->node[ev->node];
-    return n->op == K_OP_alias && n->in[0] == t->held && measured(t, ev->node, n->is_ids);
+    return n->op == K_OP_alias && n->in[0] == held && q4x_tap_measured(t, ev->node, n->is_ids);
 }
 
 /* The record of the state that this node makes, when its band is asked for; NULL: none. */
@@ -43,25 +40,29 @@ static q4x_tap_node *made_by(q4x_tapset *t, int32_t node) {
     return state->kind == K_STATE_MADE ? state : NULL;
 }
 
-static int begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+void q4x_tap_begin_bands(q4x_tapset *t, int32_t node) {
+    q4x_tap_node *made = made_by(t, node);
+    t->tap[node].hard2 = t->tap[node].rms2 = 0;
+    if (made) made->made = (k_band){0, 0};
+}
+
+int q4x_tap_begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int same, int32_t forward, q4x_err *err) {
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_tap *rec = &tn->rec;
     const int whole = ev->nrows == ev->total;
     q4x_selection keep = rec->sel;
     *rec = (q4x_tap){.node = ev->node,
-                     .forward = q4x_run_nforward(t->run),
+                     .forward = forward,
                      .dtype = is_ids ? K_T_I32 : K_T_F32,
                      .rows = ev->total,
                      .cols = ev->cols,
                      .sel = keep};
-    tn->hard2 = tn->rms2 = 0;
-    if (made_by(t, ev->node)) made_by(t, ev->node)->made = (k_band){0, 0};
     if (!whole && !tn->bits && !(tn->bits = q4x_bits_new())) goto nomem;
     if (!whole) q4x_bits_begin(tn->bits, is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
-    if (measured(t, ev->node, is_ids) && !seen_already(t, ev)) {
+    if (q4x_tap_measured(t, ev->node, is_ids) && !same) {
         if (!whole && !tn->stat && !(tn->stat = q4x_tapstat_new())) goto nomem;
         int64_t row0, nrows;
-        kept_rows(&t->o, ev->total, &row0, &nrows);
+        q4x_tap_kept_rows(&t->o, ev->total, &row0, &nrows);
         int rc = q4x_tapstat_begin(whole ? t->stat : tn->stat, ev->total, ev->cols, row0, nrows, 1);
         if (rc) return q4x_fail(err, rc, "taps: cannot sketch %s", t->node[ev->node].name);
     }
@@ -70,8 +71,7 @@ nomem:
     return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
 }
 
-/* Mode full: keep the rows until the forward ends. */
-static int keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
+int q4x_tap_keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
     size_t row = (size_t)ev->cols * 4, need = row * (size_t)ev->total;
     if (need > tn->full_cap) {
         char *p = realloc(tn->full, need);
@@ -83,16 +83,14 @@ static int keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
     return 0;
 }
 
-static int band_wanted(const q4x_tapset *t, int32_t node) {
+int q4x_tap_band_wanted(const q4x_tapset *t, int32_t node) {
     if (node >= t->nplan) return 0; /* a state's comes from the op that makes it */
     const k_op_info *op = &k_ops[q4x_run_plan(t->run)->node[node].op];
     if (!op->band) return 0;
     return t->o.bands || t->tap[node].gather;
 }
 
-/* What is not measured keeps only these counts, and only when they say something: a value that is not finite must be
- * found where it arises, whatever was chosen. */
-static void count_nonfinite(q4x_stats *s, const float *x, int64_t n) {
+void q4x_tap_count_nonfinite(q4x_stats *s, const float *x, int64_t n) {
     uint64_t nan = 0, pinf = 0, ninf = 0;
     for (int64_t i = 0; i < n; i++) {
         uint32_t u = k_f32_bits(x[i]), a = u & 0x7fffffffu;
@@ -115,35 +113,37 @@ static int measure(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err 
         tn->rec.bits = q4x_bits_shared(is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, ev->data, bytes, threads, &dirty);
     else if ((rc = q4x_bits_add(tn->bits, ev->data, bytes)))
         return q4x_fail(err, rc, "taps: out of memory");
-    if (measured(t, ev->node, is_ids))
+    if (q4x_tap_measured(t, ev->node, is_ids))
         q4x_tapstat_rows(whole ? t->stat : tn->stat, ev->data, ev->nrows, threads);
     else if (!is_ids && dirty)
-        count_nonfinite(&tn->rec.stats, ev->data, ev->nrows * ev->cols);
+        q4x_tap_count_nonfinite(&tn->rec.stats, ev->data, ev->nrows * ev->cols);
     return 0;
 }
 
+void q4x_tap_bands(q4x_tapset *t, int32_t node, const k_call *call) {
+    q4x_tap_node *tn = &t->tap[node];
+    if (!q4x_tap_band_wanted(t, node)) return;
+    k_band b = {0, 0};
+    k_op op = q4x_run_plan(t->run)->node[node].op;
+    q4x_tap_node *state = made_by(t, node);
+    k_bands_fn both = NULL;
+    if (state && k_op_state(op, &both) == K_STATE_MADE)
+        both(call, &b, &state->made);
+    else
+        k_ops[op].band(call, &b);
+    tn->hard2 += b.hard2;
+    tn->rms2 += b.rms2;
+}
+
 /* Take in one tile. */
-static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int same, q4x_err *err) {
     q4x_tap_node *tn = &t->tap[ev->node];
     int rc;
-    if (seen_already(t, ev))
+    if (same)
         tn->rec.bits = t->tap[t->held].rec.bits;
     else if ((rc = measure(t, ev, is_ids, err)))
         return rc;
-    if (tn->want && t->o.mode == Q4X_MODE_FULL && (rc = keep_full(tn, ev, err))) return rc;
-    if (band_wanted(t, ev->node)) {
-        k_band b = {0, 0};
-        k_op op = q4x_run_plan(t->run)->node[ev->node].op;
-        q4x_tap_node *state = made_by(t, ev->node);
-        k_bands_fn both = NULL;
-        if (state && k_op_state(op, &both) == K_STATE_MADE)
-            both(ev->call, &b, &state->made);
-        else
-            k_ops[op].band(ev->call, &b);
-        tn->hard2 += b.hard2;
-        tn->rms2 += b.rms2;
-    }
-    return 0;
+    return tn->want && t->o.mode == Q4X_MODE_FULL ? q4x_tap_keep_full(tn, ev, err) : 0;
 }
 
 static int write_rec(q4x_tapset *t, int32_t node, q4x_err *err) {
@@ -155,7 +155,7 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
     q4x_tap *rec = &tn->rec;
     const int whole = ev->nrows == ev->total;
     if (!whole) rec->bits = q4x_bits_end(tn->bits);
-    if (measured(t, ev->node, is_ids)) {
+    if (q4x_tap_measured(t, ev->node, is_ids)) {
         q4x_tapstat_end(whole ? t->stat : tn->stat, &rec->stats, &rec->sketch);
         rec->has_stats = rec->has_sketch = 1;
         if (whole) t->held = ev->node;
@@ -164,7 +164,7 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
         rec->stats.min = rec->stats.max = rec->stats.maxabs = NAN;
         rec->has_stats = 1;
     }
-    if (band_wanted(t, ev->node)) {
+    if (q4x_tap_band_wanted(t, ev->node)) {
         rec->has_band = 1;
         rec->band_hard = sqrt(tn->hard2);
         rec->band_rms = sqrt(tn->rms2);
@@ -190,16 +190,11 @@ static int take_weights(q4x_tapset *t, const q4x_node_event *ev, int32_t ids, q4
     return write_rec(t, ids, err);
 }
 
-static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
-    q4x_tapset *t = ctx;
+int q4x_tap_end_tile(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
     const q4x_node *n = &p->node[ev->node];
-    int rc;
-    if (ev->row0 == 0 && (rc = begin(t, ev, n->is_ids, err))) return rc;
-    if ((rc = add_tile(t, ev, n->is_ids, err))) return rc;
-    if (n->is_ids && (rc = q4x_tap_selection(t, ev, err))) return rc;
-    if ((rc = q4x_tap_witness(t, ev, err))) return rc;
     const int last = ev->row0 + ev->nrows == ev->total;
+    int rc;
     if (last) finish(t, ev, n->is_ids);
     if (t->o.controls && (rc = q4x_tap_second_read(t, ev, n->is_ids, err))) return rc;
     if (n->weights_of && !last) return take_weights(t, ev, n->weights_of, err);
@@ -210,6 +205,22 @@ static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     }
     if (n->weights_of && (rc = take_weights(t, ev, n->weights_of, err))) return rc;
     return write_rec(t, ev->node, err);
+}
+
+static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
+    q4x_tapset *t = ctx;
+    const int is_ids = q4x_run_plan(t->run)->node[ev->node].is_ids, same = q4x_tap_seen_already(t, ev, t->held);
+    int rc;
+    if (t->dev) return q4x_tapdev_node(t, ev, err);
+    if (ev->row0 == 0) {
+        q4x_tap_begin_bands(t, ev->node);
+        if ((rc = q4x_tap_begin(t, ev, is_ids, same, q4x_run_nforward(t->run), err))) return rc;
+    }
+    if ((rc = add_tile(t, ev, is_ids, same, err))) return rc;
+    q4x_tap_bands(t, ev->node, ev->call);
+    if (is_ids && (rc = q4x_tap_selection(t, ev, NULL, err))) return rc;
+    if ((rc = q4x_tap_witness(t, ev, err))) return rc;
+    return q4x_tap_end_tile(t, ev, err);
 }
 
 int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const char *path, json_t *header,
@@ -232,8 +243,10 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
         rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
         goto done;
     }
+    if (q4x_run_device(r)) TRY(q4x_tapdev_new(t, &t->dev, err));
     TRY(q4x_dumpw_open(path, header, t->node, t->nnodes, &t->w, err));
     q4x_run_on_node(r, on_node, t);
+    if (t->dev) q4x_run_before_node(r, q4x_tapdev_before, t);
     q4x_run_keep_states(r, o->bands || q4x_tap_witness_states(t));
     *ret = t;
 done:
@@ -242,28 +255,41 @@ done:
     return rc;
 }
 
+int q4x_tap_state(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int32_t forward, q4x_err *err) {
+    int rc = q4x_tap_begin(t, ev, is_ids, 0, forward, err);
+    if (rc || (rc = add_tile(t, ev, is_ids, 0, err))) return rc;
+    return q4x_tap_end_state(t, ev, is_ids, err);
+}
+
+int q4x_tap_end_state(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+    int rc;
+    finish(t, ev, is_ids);
+    if (t->o.controls && (rc = q4x_tap_second_read(t, ev, is_ids, err))) return rc;
+    return write_rec(t, ev->node, err);
+}
+
 /* The state records, as they stand after the forward. */
 static int write_states(q4x_tapset *t, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
-    for (int32_t s = 0; s < t->nnodes - t->nplan; s++) {
+    const int32_t forward = q4x_run_nforward(t->run) - 1; /* which is over */
+    int rc = 0;
+    for (int32_t s = 0; s < t->nnodes - t->nplan && !rc; s++) {
         const q4x_state_desc *sd = &p->state[t->state[s]];
-        const k_state *st = q4x_run_state(t->run, t->state[s]);
+        const int there = t->dev && !sd->is_ids;
+        const k_state st = there ? q4x_run_state_there(t->run, t->state[s]) : *q4x_run_state(t->run, t->state[s]);
         const int by_head = q4x_tap_by_head(sd);
-        const int32_t rows = by_head ? sd->heads.nv : (int32_t)st->rows;
+        const int32_t rows = by_head ? sd->heads.nv : (int32_t)st.rows;
         q4x_node_event ev = {.node = t->nplan + s,
                              .nrows = rows,
                              .total = rows,
-                             .cols = by_head ? st->rows / rows * st->cols : st->cols,
-                             .data = st->f};
-        int rc = begin(t, &ev, sd->is_ids, err);
-        if (rc) return rc;
-        t->tap[ev.node].rec.forward = q4x_run_nforward(t->run) - 1; /* which is over */
-        if ((rc = add_tile(t, &ev, sd->is_ids, err))) return rc;
-        finish(t, &ev, sd->is_ids);
-        if (t->o.controls && (rc = q4x_tap_second_read(t, &ev, sd->is_ids, err))) return rc;
-        if ((rc = write_rec(t, ev.node, err))) return rc;
+                             .cols = by_head ? st.rows / rows * st.cols : st.cols,
+                             .data = there ? NULL : st.f};
+        if (t->dev)
+            rc = q4x_tapdev_state(t, &ev, there ? st.f : NULL, forward, err);
+        else
+            rc = q4x_tap_state(t, &ev, sd->is_ids, forward, err);
     }
-    return 0;
+    return rc || !t->dev ? rc : q4x_tapdev_flush(t, err);
 }
 
 /* prefix' = XXH3-128 of (prefix, position, ids). */
@@ -304,8 +330,10 @@ int q4x_tapset_forward(q4x_tapset *t, const int32_t *ids, int32_t n, int forced,
 static void tapset_free(q4x_tapset *t) {
     if (t->run) {
         q4x_run_on_node(t->run, NULL, NULL);
+        q4x_run_before_node(t->run, NULL, NULL);
         q4x_run_keep_states(t->run, 0);
     }
+    q4x_tapdev_free(t->dev);
     for (int32_t i = 0; t->tap && i < t->nnodes; i++) {
         q4x_tap_node *tn = &t->tap[i];
         q4x_bits_free(tn->bits);

@@ -56,7 +56,7 @@ int q4x_tap_has_weights(const q4x_plan *p, int32_t ids) {
     return 0;
 }
 
-int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
+int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, const float *cuts_there, q4x_err *err) {
     const q4x_plan *p = q4x_run_plan(t->run);
     q4x_tap_node *tn = &t->tap[ev->node];
     q4x_selection *s = &tn->rec.sel;
@@ -69,6 +69,11 @@ int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
     memcpy(s->ids + (int64_t)ev->row0 * k, ev->data, (size_t)ev->nrows * (size_t)k * sizeof(int32_t));
     tn->rec.has_sel = 1;
     if (!cuts) return 0;
+    for (int32_t r = 0; cuts_there && r < ev->nrows; r++) {
+        s->lo[ev->row0 + r] = cuts_there[2 * r];
+        s->hi[ev->row0 + r] = cuts_there[2 * r + 1];
+    }
+    if (cuts_there) return 0;
     const float *score = ev->call->in[0];
     const int64_t n = ev->call->in_cols[0];
     if (room_to_mark(t, n)) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for a selection");

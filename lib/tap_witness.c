@@ -113,6 +113,13 @@ static int run_again(q4x_tapset *t, const q4x_node_event *ev, const k_levers *lv
     return 0;
 }
 
+int q4x_tap_witness_wants(const q4x_tapset *t, int32_t node, const k_levers *with) {
+    k_levers lv;
+    for (int k = 0; k < q4x_run_arm(t->run)->nitems; k++)
+        if (decides(t, k, node, with, &lv)) return 1;
+    return 0;
+}
+
 int q4x_tap_witness(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
     const int nitems = q4x_run_arm(t->run)->nitems;
     for (int k = 0; k < nitems; k++) {

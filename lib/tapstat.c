@@ -184,29 +184,44 @@ static int keep_room(q4x_tapstat *s, size_t nrows) {
     return 0;
 }
 
-int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch) {
+int q4x_tapstat_shape(int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch, q4x_sketch *ret) {
     if (total_rows < 0 || cols < 0 || total_rows > INT32_MAX || (cols && total_rows > INT64_MAX / 8 / cols))
         return Q4X_E_ARG;
     if (row0 < 0) nrows = nrows > -row0 ? nrows + row0 : 0, row0 = 0;
     if (row0 > total_rows) row0 = total_rows;
     if (nrows < 0 || !want_sketch) nrows = 0;
     if (nrows > total_rows - row0) nrows = total_rows - row0;
+    *ret = (q4x_sketch){.row0 = (int32_t)row0, .nrows = (int32_t)nrows};
+    if (!want_sketch) return 0;
+    ret->raw = cols <= Q4X_SKETCH_RAW;
+    ret->width = ret->raw ? (int32_t)cols : total_rows <= Q4X_SKETCH_WIDE ? BLOCK : Q4X_SKETCH_FOLD;
+    return 0;
+}
+
+int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch) {
+    int rc = q4x_tapstat_shape(total_rows, cols, row0, nrows, want_sketch, &s->sk);
+    if (rc) return rc;
     s->rows = total_rows;
     s->cols = cols;
     s->row = 0;
-    s->keep0 = row0;
-    s->keep1 = row0 + nrows;
+    s->keep0 = s->sk.row0;
+    s->keep1 = s->keep0 + s->sk.nrows;
     s->all = q4x_seen_none();
     s->all.st.n = (uint64_t)(total_rows * cols);
-    s->sk = (q4x_sketch){.row0 = (int32_t)row0, .nrows = (int32_t)nrows};
     double *sums = grown(s->row_sumabs, &s->cap_rows, 2 * (size_t)(total_rows ? total_rows : 1), sizeof *sums);
     if (!sums) return Q4X_E_NOMEM;
     s->row_sumabs = sums;
     s->row_sumsq = sums + total_rows;
-    if (!want_sketch) return 0;
-    s->sk.raw = cols <= Q4X_SKETCH_RAW;
-    s->sk.width = s->sk.raw ? (int32_t)cols : total_rows <= Q4X_SKETCH_WIDE ? BLOCK : Q4X_SKETCH_FOLD;
-    return keep_room(s, (size_t)nrows);
+    return want_sketch ? keep_room(s, (size_t)s->sk.nrows) : 0;
+}
+
+/* The next nrows rows are in: their sums, in ascending order. */
+static void add_up(q4x_tapstat *s, int64_t nrows) {
+    for (int64_t t = s->row; t < s->row + nrows; t++) {
+        s->all.st.sumabs += s->row_sumabs[t];
+        s->all.st.sumsq += s->row_sumsq[t];
+    }
+    s->row += nrows;
 }
 
 enum { SHARES = 16, SHARE_MIN = 1 << 15 /* elements worth waking a thread for */ };
@@ -227,11 +242,25 @@ void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads
         }
         for (int64_t k = 0; k < shares; k++) q4x_seen_join(&s->all, &part[k]);
     }
-    for (int64_t t = row0; t < row0 + nrows; t++) {
-        s->all.st.sumabs += s->row_sumabs[t];
-        s->all.st.sumsq += s->row_sumsq[t];
+    add_up(s, nrows);
+}
+
+size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept) {
+    Q4X_BUG_IF(nrows > s->rows - s->row);
+    const int64_t from = s->row > s->keep0 ? s->row : s->keep0,
+                  to = s->row + nrows < s->keep1 ? s->row + nrows : s->keep1;
+    const q4x_seen seen = q4x_seen_there(m, (uint64_t)s->row * (uint64_t)s->cols);
+    q4x_seen_join(&s->all, &seen);
+    for (int64_t t = 0; t < nrows; t++) {
+        s->row_sumabs[s->row + t] = sums[2 * t];
+        s->row_sumsq[s->row + t] = sums[2 * t + 1];
     }
-    s->row += nrows;
+    const size_t row = (size_t)s->sk.width * (s->sk.raw ? sizeof *s->values : sizeof *s->buckets),
+                 n = to > from ? (size_t)(to - from) * row : 0;
+    char *to_here = s->sk.raw ? (char *)s->values : (char *)s->buckets;
+    if (n) memcpy(to_here + (size_t)(from - s->keep0) * row, kept, n);
+    add_up(s, nrows);
+    return n;
 }
 
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch) {

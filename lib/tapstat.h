@@ -6,8 +6,10 @@
 #ifndef Q4X_TAPSTAT_H
 #define Q4X_TAPSTAT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/measure.h"
 #include "lib/err.h"
 
 enum { Q4X_NTOP = 8 };         /* largest |x| kept, ties by lower index */
@@ -40,6 +42,8 @@ typedef struct {
 
 typedef struct q4x_tapstat q4x_tapstat;
 
+/* What begin will keep of such a tensor: row0, nrows, width and raw; the rest is 0. Q4X_E_ARG: an impossible shape. */
+int q4x_tapstat_shape(int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch, q4x_sketch *ret);
 /* total_rows and cols are those of the whole tensor; rows row0 .. row0+nrows-1 are sketched (clipped to the tensor).
  * want_sketch 0: statistics only. Reusable. begin: Q4X_E_NOMEM, or Q4X_E_ARG for an impossible shape. */
 q4x_tapstat *q4x_tapstat_new(void);
@@ -47,6 +51,9 @@ void q4x_tapstat_free(q4x_tapstat *s);
 int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch);
 /* The next nrows rows; up to `threads` share them, which changes no bit. */
 void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads);
+/* The next rows as a device measured them (measure.h): sums [nrows, 2]; kept: what of them is kept, as the sketch has
+ * it. Returns the bytes of kept. */
+size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept);
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* borrowed until next begin */);
 
 /* Estimate of ||a - b||^2 over the kept rows from two sketches of the same shape, with its 95 % interval. Exact

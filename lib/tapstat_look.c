@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "kernels/measure.h"
+
 enum { BLOCK = 256 }; /* elements looked at together */
 
 /* What one block adds, over its finite values. */
@@ -28,15 +30,6 @@ static float key_value(int32_t key) {
     return float_of(u ^ ((0u - (u >> 31)) & 0x7fffffffu)) + 0.0f; /* a zero extreme is +0 */
 }
 
-/* 1 when the finite value with magnitude bits a is an f16: at most 65504, and the mantissa bits below the f16 grid
- * clear: 13 of them, one more for each power of two under 2^-14, all but zero itself under 2^-24. */
-static inline uint32_t on_f16(uint32_t a) {
-    int32_t e = (int32_t)(a >> 23), drop = 126 - e;
-    drop = drop < 13 ? 13 : drop;
-    drop = e < 103 ? 31 : drop;
-    return (uint32_t)((a & ((1u << drop) - 1)) == 0) & (uint32_t)(a <= 0x477fe000u);
-}
-
 /* No branches, integer reductions only: compilers make vectors of it. Meaningful when amax says that all are finite. */
 static inline __attribute__((always_inline)) void look(const float *x, int n, block_stat *s) {
     uint32_t zeros = 0, bf16 = 0, f16 = 0;
@@ -51,7 +44,7 @@ static inline __attribute__((always_inline)) void look(const float *x, int n, bl
         kmax = key > kmax ? key : kmax;
         zeros += a == 0;
         bf16 += (u & 0xffff) == 0;
-        f16 += on_f16(a);
+        f16 += k_on_f16(a);
     }
     s->nonfinite = 0, s->zeros = zeros, s->bf16 = bf16, s->f16 = f16;
     s->amax = (uint32_t)amax, s->kmin = kmin, s->kmax = kmax;
@@ -156,6 +149,24 @@ void q4x_seen_join(q4x_seen *a, const q4x_seen *b) {
     for (int k = 0; k < b->st.ntop; k++)
         if (a->st.ntop < Q4X_NTOP || q4x_magnitude(b->st.top_value[k]) > threshold(&a->st))
             top_insert(&a->st, b->st.top_value[k], b->st.top_index[k]);
+}
+
+q4x_seen q4x_seen_there(const k_measured *m, uint64_t index0) {
+    q4x_seen s = q4x_seen_none();
+    s.st.nan = m->nan, s.st.pinf = m->pinf, s.st.ninf = m->ninf;
+    s.st.zeros = m->zeros, s.st.on_bf16 = m->on_bf16, s.st.on_f16 = m->on_f16;
+    s.nonfinite = m->nan + m->pinf + m->ninf;
+    s.skipped = m->skipped;
+    if (!m->low) return s; /* nothing finite */
+    s.kmin = (int32_t)(~m->low ^ 0x80000000u);
+    s.kmax = (int32_t)(m->high ^ 0x80000000u);
+    s.amax = k_measure_bits(m->top[0]) & 0x7fffffffu;
+    for (int k = 0; k < Q4X_NTOP && m->top[k]; k++) {
+        s.st.top_value[k] = float_of(k_measure_bits(m->top[k]));
+        s.st.top_index[k] = index0 + k_measure_index(m->top[k]);
+        s.st.ntop = k + 1;
+    }
+    return s;
 }
 
 void q4x_seen_extremes(const q4x_seen *s, q4x_stats *stats) {

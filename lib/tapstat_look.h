@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/measure.h"
 #include "lib/tapstat.h"
 
 /* What some rows, in ascending order, add up to; their sums apart. */
@@ -19,6 +20,8 @@ q4x_seen q4x_seen_none(void);
 int q4x_seen_row(q4x_seen *s, const float *x, int64_t cols, uint64_t index0);
 /* b comes behind a: where magnitudes are equal, a's elements rank first, as they would in one pass. */
 void q4x_seen_join(q4x_seen *a, const q4x_seen *b);
+/* The same as a device measured it; the first element has this index in the tensor. */
+q4x_seen q4x_seen_there(const k_measured *m, uint64_t index0);
 /* min, max and maxabs of what was seen; NaN when nothing of it is finite. */
 void q4x_seen_extremes(const q4x_seen *s, q4x_stats *stats);
 
