@@ -117,35 +117,17 @@ void attn_score_cpu(const k_call *c) {
     spread(c, &x, c->d->G * x.parts, c->d->hd, score_steps);
 }
 
-/* How the running softmax takes in one more score: what the sum and the context so far shrink by, and the token's own
- * weight. */
-typedef struct {
-    float max, sum;
-} sweep;
-
-static inline float sweep_on(sweep *w, float s, float *ret_shrink) {
-    float shrink = 1.0f, e = 1.0f;
-    if (s > w->max) {
-        shrink = k_exp(w->max - s);
-        w->max = s;
-    } else
-        e = k_exp(s - w->max);
-    w->sum = w->sum * shrink + e;
-    *ret_shrink = shrink;
-    return e;
-}
-
 /* The sum of exponentials of a row whose largest score is max, which stand in y. */
 static float prob_sum(const k_call *c, const k_runs *see, const float *s, const float *y) {
-    float acc[32] = {0}, shrink;
-    sweep w = {-INFINITY, 0.0f};
+    float acc[32] = {0}, max = -INFINITY, sum = 0.0f, shrink;
     for (int32_t r = 0; r < see->n; r++)
         for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++)
-            if (c->lv->sweep == K_SWEEP_ONLINE)
-                (void)sweep_on(&w, s[j], &shrink);
-            else
+            if (c->lv->sweep == K_SWEEP_ONLINE) {
+                const float e = k_sweep_on(&max, s[j], &shrink);
+                sum = k_sweep_sum(sum, shrink, e);
+            } else
                 acc[j & 31] = acc[j & 31] + y[j];
-    return c->lv->sweep == K_SWEEP_ONLINE ? w.sum : k_lanes32_fold(acc);
+    return c->lv->sweep == K_SWEEP_ONLINE ? sum : k_lanes32_fold(acc);
 }
 
 static void prob_row(const k_call *c, const k_runs *see, int64_t row) {
@@ -210,19 +192,15 @@ static void ctx_online(const k_call *c, const k_runs *see, int64_t t, int64_t h)
     const int half = k_sweep_type(c) == K_KV_F16;
     const float *v = c->st[0]->f + h / (d->H / d->G) * hd, *s = c->in[2] + (t * d->H + h) * c->Tc;
     float *y = c->out + (t * d->H + h) * hd;
-    sweep w = {-INFINITY, 0.0f};
+    float max = -INFINITY, sum = 0.0f;
     for (int32_t r = 0; r < see->n; r++)
         for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) {
-            float shrink, e = sweep_on(&w, s[j], &shrink);
-            if (shrink != 1.0f)
-                for (int64_t i = 0; i < hd; i++) y[i] = half ? k_round_f16(y[i] * shrink) : y[i] * shrink;
-            for (int64_t i = 0; i < hd; i++) {
-                float a = fmaf(v[j * step + i], e, y[i]);
-                y[i] = half ? k_round_f16(a) : a;
-            }
+            float shrink, e = k_sweep_on(&max, s[j], &shrink);
+            sum = k_sweep_sum(sum, shrink, e);
+            for (int64_t i = 0; i < hd; i++) y[i] = k_sweep_ctx(y[i], v[j * step + i], shrink, e, half);
         }
     if (!see->n) return;
-    const float one = 1.0f / w.sum;
+    const float one = 1.0f / sum;
     for (int64_t i = 0; i < hd; i++) y[i] = y[i] * one;
 }
 

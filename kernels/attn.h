@@ -54,6 +54,7 @@
 #ifndef K_ATTN_H
 #define K_ATTN_H
 
+#include "kernels/arith.h"
 #include "kernels/round.h"
 
 #ifdef __cplusplus
@@ -73,6 +74,25 @@ enum { K_SWEEP_LONG = 64 };
 /* What attn.softmax=online rounds a query and its running context to (K_KV_*, not K_KV_ACT). */
 K_HD int32_t k_sweep_type(const k_call *c) {
     return c->lv->sweep == K_SWEEP_ONLINE && c->Tcall < K_SWEEP_LONG ? k_kv_type(c->lv) : K_KV_F32;
+}
+
+/* How the running softmax takes in the next score s, *max the largest before it: returns the token's own weight e, and
+ * what sum and context so far shrink by. */
+K_HD float k_sweep_on(float *max, float s, float *ret_shrink) {
+    *ret_shrink = 1.0f;
+    if (!(s > *max)) return k_exp(s - *max);
+    *ret_shrink = k_exp(*max - s);
+    *max = s;
+    return 1.0f;
+}
+/* The running sum, and one column of the running context (half: kept as f16), with that token. */
+K_HD float k_sweep_sum(float sum, float shrink, float e) {
+    return sum * shrink + e;
+}
+K_HD float k_sweep_ctx(float y, float v, float shrink, float e, int half) {
+    if (shrink != 1.0f) y = half ? k_round_f16(y * shrink) : y * shrink;
+    y = fmaf(v, e, y);
+    return half ? k_round_f16(y) : y;
 }
 
 /* Floats of scratch a thread of the three ops and bands needs when the call ends with Tc known positions. */

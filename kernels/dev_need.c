@@ -17,7 +17,7 @@ int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
                              2 * ((int64_t)d->E + 2) + tile * d->K, /* slots by expert */
                              3 * (int64_t)d->E * tile,              /* router: probabilities, keys, places */
                              2 * (nb + 1) * tile,                   /* selection */
-                             (nb / 32 + 1) * tile,                  /* visible blocks */
+                             d->ratio ? (n_ctx / 32 + 1) * tile : 0, /* visible tokens */
                              d->nv * k_gdn_chunk_floats(d)};
     int64_t most = 0;
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)

@@ -473,37 +473,62 @@ static int32_t *selection(kit *k, int32_t T, int32_t width, int32_t blocks) {
     return sel;
 }
 
-static int64_t attention(int32_t T, int32_t pos0, int v) {
+/* What a query sees: all; selected blocks; and more tokens, some of them in those blocks, some of them none. */
+enum { SEE_ALL, SEE_SELECTED, SEE_EXTRA, SEES };
+static const char *const sees[SEES] = {"all", "selected", "selected and extra"};
+
+static void visible(kit *k, int slot, int see) {
+    const int32_t T = k->c.T, Tc = k->c.Tc;
+    if (see == SEE_ALL) return;
+    k->c.in_i[slot] = selection(k, T, 3, Tc / 8);
+    k->c.in_cols[slot] = 3;
+    if (see != SEE_EXTRA) return;
+    k->c.in_i[slot + 1] = selection(k, T, 12, Tc); /* more than there may be: the first 8 count */
+    k->c.in_cols[slot + 1] = 12;
+}
+
+static int64_t attention(int32_t T, int32_t pos0, int see, const k_levers *lv) {
     int64_t bad = 0;
-    const int sel = v >> 1;
     for (int which = 0; which < 3; which++) {
         static const k_op op[] = {K_OP_attn_score, K_OP_attn_prob, K_OP_attn_ctx};
-        kit k = fresh(T, v & 1);
-        attention_dims(&k, T, pos0, sel);
+        char note[80];
+        kit k = fresh(T, lv->act);
+        k.lv = *lv;
+        attention_dims(&k, T, pos0, see != SEE_ALL);
         const int64_t Tc = k.c.Tc, kw = 2 * 40;
-        const int slot = which == 1 ? 1 : which == 2 ? 3 : 2;
         input(&k, 0, which ? 4 * Tc : 4 * 40, which == 1 ? 4 : 1, which == 1 && T == 5);
         if (which != 1) {
             input(&k, 1, kw, 1, T == 5);
             state(&k, Tc + 3, kw, 1);
         }
-        if (sel) {
-            k.c.in_i[slot] = selection(&k, T, 3, (int32_t)Tc / 8);
-            k.c.in_cols[slot] = 3;
-        }
+        if (which == 2) input(&k, 2, 4 * Tc, 4, T == 5 && pos0);
+        visible(&k, which == 1 ? 1 : which == 2 ? 3 : 2, see);
         k.c.cols = which == 2 ? 4 * 40 : 4 * Tc;
-        bad += run(&k, op[which], sel ? "selected" : "all");
+        snprintf(note, sizeof note, "pos0 %d, %s, softmax %d, kv %d, round %d", pos0, sees[see], lv->sweep, lv->kv,
+                 lv->inner);
+        bad += run(&k, op[which], note);
     }
     return bad;
 }
 
 static void attn(void **s) {
+    static const k_levers sets[] = {
+        {.act = K_ACT_F32},
+        {.act = K_ACT_BF16},
+        {.kv = K_KV_F16},
+        {.act = K_ACT_BF16, .kv = K_KV_F32, .inner = K_FOLLOW_F32},
+        {.sweep = K_SWEEP_ONLINE},
+        {.sweep = K_SWEEP_ONLINE, .kv = K_KV_F16},
+        {.act = K_ACT_BF16, .sweep = K_SWEEP_ONLINE},
+        {.act = K_ACT_BF16, .sweep = K_SWEEP_ONLINE, .kv = K_KV_F16, .inner = K_FOLLOW_F32},
+    };
     int64_t bad = 0;
     (void)s;
     EACH(T, Ts)
-    for (int v = 0; v < 4; v++)
-        for (int32_t pos0 = 0; pos0 < 200; pos0 += 67)
-            if (!too_long((int64_t)Ts[T_i] * (Ts[T_i] + pos0) * 40)) bad += attention(Ts[T_i], pos0, v);
+    EACH(set, sets)
+    for (int see = 0; see < SEES; see++)
+        for (int32_t pos0 = emulated ? 67 * (set_i % 2) : 0; pos0 < 200; pos0 += emulated ? 134 : 67)
+            if (!too_long((int64_t)Ts[T_i] * (Ts[T_i] + pos0) * 80)) bad += attention(Ts[T_i], pos0, see, &sets[set_i]);
     assert_int_equal(bad, 0);
 }
 
@@ -571,6 +596,10 @@ static void twin(void **s) {
         hp_flip(0, 0);
         if (!bad) fail_msg("%s: a changed operand went unseen", k_ops[plain[o_i].op].name);
     }
+    static const k_levers online = {.sweep = K_SWEEP_ONLINE, .kv = K_KV_F16};
+    hp_flip(1, 0x80000000u); /* of a query, a score, and a probability, which the online softmax does not read */
+    assert_true(attention(1, 3, SEE_ALL, &online) > 4);
+    hp_flip(0, 0);
     kit k = fresh(1, K_ACT_F32);
     weights(&k, K_T_Q4_0, 1, 3, 64, 0);
     input(&k, 0, 64, 1, 0);

@@ -120,12 +120,23 @@ template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int t)
     memcpy(&v, &u, sizeof v);
     return v;
 }
+static inline float __shfl_sync(unsigned mask, float v, int lane) {
+    uint32_t u;
+    (void)mask;
+    memcpy(&u, &v, 4);
+    u = emu_exchange(u)[lane];
+    memcpy(&v, &u, 4);
+    return v;
+}
 static inline int __all_sync(unsigned mask, int yes) {
     const uint64_t *all = emu_exchange(yes != 0);
     int every = 1;
     (void)mask;
     for (int l = 0; l < 32; l++) every &= (int)all[l];
     return every;
+}
+static inline int __ffs(int x) {
+    return __builtin_ffs(x);
 }
 static inline int atomicAdd(int *p, int v) {
     int old = *p;
