@@ -1,6 +1,7 @@
 /* dev_check.c: is a call one that the device may be given? Looked at on the host, before anything is launched: what a
  * kernel reads beyond an operand's end is not seen by anyone, or ends the device for the whole process. */
 #include "kernels/dev.h"
+#include "kernels/indexer_extra.h"
 #include "kernels/moe.h"
 
 /* Levers within their values. */
@@ -55,6 +56,14 @@ static const char *combined(const k_call *c) {
     return !c->in[0] || !c->in[1] || !c->in[2] || !c->out ? "an operand is missing" : NULL;
 }
 
+static const char *extra(const k_call *c) {
+    if (c->lv->extra == K_EXTRA_OFF) return c->out_i ? NULL : "an operand is missing";
+    if (c->d->ratio <= 0 || c->d->nsel < 0) return "blocks of no tokens, or fewer than none of them";
+    if (c->Tc < c->pos0 + c->T || c->in_cols[0] < c->Tc / c->d->ratio) return "scores: not one for each block";
+    if (!c->in[0] || !c->in_i[1] || !c->out_i || !c->scratch) return "an operand is missing";
+    return c->scratch_n < k_extra_floats(c->Tc, c->d->ratio) ? "scratch: too small" : NULL;
+}
+
 const char *k_dev_unfit(k_op op, const k_call *c) {
     if (!c || !c->d || !c->lv) return "dims or levers are missing";
     if (c->T < 0 || c->cols < 0) return "an extent below 0";
@@ -63,6 +72,7 @@ const char *k_dev_unfit(k_op op, const k_call *c) {
     if (!levers_are_known(c->lv)) return "a lever has no such value";
     if (c->T == 0 || c->cols == 0) return NULL; /* nothing is read or written */
     switch (op) {
+    case K_OP_idx_extra: return extra(c);
     case K_OP_moe_ids: return ids(c);
     case K_OP_moe_weights: return weights(c);
     case K_OP_moe_expert: return expert(c);

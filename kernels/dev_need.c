@@ -1,6 +1,7 @@
 /* dev_need.c: what dev.h says without a device, alike in every build. */
 #include "kernels/dev.h"
 #include "kernels/gdn.h"
+#include "kernels/indexer_extra.h"
 #include "kernels/matmul.h"
 
 /* 32 MiB: rows of a matrix decoded to f32 while they stay in the second-level cache. */
@@ -18,6 +19,7 @@ int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
                              3 * (int64_t)d->E * tile,              /* router: probabilities, keys, places */
                              2 * (nb + 1) * tile,                   /* selection */
                              d->ratio ? (n_ctx / 32 + 1) * tile : 0, /* visible tokens */
+                             d->ratio ? k_extra_floats(n_ctx, d->ratio) : 0,
                              d->nv * k_gdn_chunk_floats(d)};
     int64_t most = 0;
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)

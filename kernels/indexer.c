@@ -1,5 +1,6 @@
 #include "kernels/indexer.h"
 
+#include "kernels/indexer_extra.h"
 #include "kernels/norm.h"
 #include "kernels/par.h"
 #include "kernels/rope.h"
@@ -8,7 +9,7 @@
 
 int64_t indexer_scratch(const k_dims *d, int64_t Tc) {
     if (!d->ratio) return d->rot;
-    const int64_t tokens = 4 * Tc + Tc / d->ratio / 32 + 1; /* what idx_extra takes */
+    const int64_t tokens = k_extra_floats(Tc, d->ratio); /* idx_sel takes less */
     return d->rot > tokens ? d->rot : tokens;
 }
 
@@ -110,44 +111,13 @@ void idx_sel_cpu(const k_call *c) {
     k_spread(c, c->T, 1, 16 * c->T * c->in_cols[0], sel_rows, NULL);
 }
 
-/* Scratch of one query with n tokens: their scores, k_topk's work, the best k of them, a bit a block. */
-typedef struct {
-    float *score, *work;
-    int32_t *best;
-    uint32_t *seen;
-} extra_room;
-
-static extra_room room_of(const k_call *c, int32_t n) {
-    extra_room r = {.score = k_slice(c)};
-    r.work = r.score + n;
-    r.best = (int32_t *)(void *)(r.work + 2 * (int64_t)n);
-    r.seen = (uint32_t *)(void *)(r.best + n);
-    return r;
-}
-
 /* Up to `most` extra tokens of the query in row t, ascending; their number. */
 static int64_t extra_tokens(const k_call *c, int64_t t, int32_t *ids, int64_t most) {
-    const int32_t ratio = c->d->ratio, n = c->pos0 + (int32_t)t + 1, nb = n / ratio;
-    const int64_t k = (int64_t)c->d->nsel * ratio + ratio - 1, words = (nb + 31) / 32;
-    const float *score = c->in[0] + t * c->in_cols[0];
-    const int32_t *sel = c->in_i[1] + t * c->in_cols[1];
-    if (n <= k) return 0; /* all tokens are seen */
-    const extra_room r = room_of(c, n);
-    for (int32_t j = 0; j < n; j++) r.score[j] = j < nb * ratio ? score[j / ratio] : 1e9f;
-    k_topk(r.score, n, (int32_t)k, K_TIE_STL, r.best, r.work);
-    memset(r.seen, 0, (size_t)words * sizeof *r.seen);
-    for (int64_t i = 0; i < c->in_cols[1]; i++)
-        if (sel[i] >= 0 && sel[i] < nb) r.seen[sel[i] / 32] |= UINT32_C(1) << (sel[i] % 32);
-    int64_t found = 0;
-    for (int64_t i = 0; i < k; i++) {
-        const int32_t j = r.best[i], b = j / ratio;
-        if (b >= nb || (r.seen[b / 32] >> (b % 32) & 1)) continue;
-        if (found == most && j > ids[found - 1]) continue;
-        int64_t at = found < most ? found++ : most - 1;
-        for (; at > 0 && ids[at - 1] > j; at--) ids[at] = ids[at - 1];
-        ids[at] = j;
-    }
-    return found;
+    const int32_t n = c->pos0 + (int32_t)t + 1;
+    if (n <= k_extra_list(c->d)) return 0; /* all tokens are seen */
+    const k_extra_room r = k_extra_room_in(k_slice(c), n);
+    for (int32_t j = 0; j < n; j++) k_extra_enter(&r, c->in[0] + t * c->in_cols[0], n, c->d->ratio, j);
+    return k_extra_pick(&r, n, c->d, c->in_i[1] + t * c->in_cols[1], c->in_cols[1], ids, most);
 }
 
 static void extra_rows(const k_call *c, const void *ctx, int64_t lo, int64_t hi) {

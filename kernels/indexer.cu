@@ -1,6 +1,7 @@
 /* indexer.cu: the ops of indexer.h: a warp a pooled key, a warp a score, a block a selection. */
 #include "kernels/indexer.h"
 
+#include "kernels/indexer_extra.h"
 #include "kernels/norm.h"
 #include "kernels/rope.h"
 #include "kernels/topk.cuh"
@@ -80,11 +81,35 @@ void idx_sel_cuda(const k_call *c, void *stream) {
     if (c->T > 0) K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(K_THREADS), 0, stream, k_args_of(c));
 }
 
-/* Nothing: runs on a device refuse qsa.extra=stl (lib/run.c). */
-static __global__ void idx_extra_k(const __grid_constant__ k_args a) {
+static __global__ void no_extra_k(const __grid_constant__ k_args a) {
     const int64_t i = k_tid();
     if (i < a.c.T * a.c.cols) a.c.out_i[i] = -1;
 }
+
+/* A block a query, from row t0 on: tokens enter side by side, the heap is one thread's. */
+static __global__ void idx_extra_k(const __grid_constant__ k_args a, int64_t t0) {
+    const int64_t t = t0 + blockIdx.x, most = a.c.cols, wide = k_extra_floats(a.c.Tc, a.d.ratio);
+    const int32_t n = a.c.pos0 + (int32_t)t + 1;
+    const k_extra_room r = k_extra_room_in(a.c.scratch + blockIdx.x * wide, n);
+    int32_t *ids = a.c.out_i + t * most;
+    int64_t found = 0;
+    if (n > k_extra_list(&a.d)) {
+        const float *score = a.c.in[0] + t * a.c.in_cols[0];
+        for (int32_t j = (int32_t)threadIdx.x; j < n; j += (int32_t)blockDim.x)
+            k_extra_enter(&r, score, n, a.d.ratio, j);
+        __syncthreads();
+        if (threadIdx.x == 0)
+            found = k_extra_pick(&r, n, &a.d, a.c.in_i[1] + t * a.c.in_cols[1], a.c.in_cols[1], ids, most);
+    }
+    for (; threadIdx.x == 0 && found < most; found++) ids[found] = -1;
+}
 void idx_extra_cuda(const k_call *c, void *stream) {
-    k_each(idx_extra_k, c, c->T * c->cols, stream);
+    if (c->lv->extra != K_EXTRA_STL) {
+        k_each(no_extra_k, c, c->T * c->cols, stream);
+        return;
+    }
+    const int64_t room = c->scratch_n / k_extra_floats(c->Tc, c->d->ratio);
+    for (int64_t t = 0; t < c->T; t += room)
+        K_LAUNCH(idx_extra_k, dim3((unsigned)(c->T - t < room ? c->T - t : room)), dim3(K_THREADS), 0, stream,
+                 k_args_of(c), t);
 }

@@ -152,6 +152,8 @@ static const char *const sets[] = {
     ":attn.softmax=online",
     ":attn.softmax=online,kv=f16",
     ":act=bf16,attn.softmax=online,attn.round=f32",
+    ":qsa.extra=stl",
+    ":kv=f16,attn.softmax=online,qsa.extra=stl",
     ":plant=sign@L01.blk#0",
     ":plant=nan@L00.in#1",
     ":plant=stale@emb#1",

@@ -568,6 +568,26 @@ static int64_t indexing(int32_t T, int32_t pos0, int v) {
     return bad;
 }
 
+/* Extra tokens of queries over 8-token blocks of which many are equal, with fewer columns than the heap may leave. */
+static int64_t extra(int32_t T, int32_t pos0, int on) {
+    kit k = fresh(T, K_ACT_F32);
+    char note[40];
+    k.d.ratio = 8, k.d.nsel = 5;
+    k.lv.extra = on ? K_EXTRA_STL : K_EXTRA_OFF;
+    k.c.pos0 = pos0;
+    k.c.Tc = pos0 + T;
+    const int32_t nb = k.c.Tc / 8 > 0 ? k.c.Tc / 8 : 1;
+    input(&k, 0, nb, 1, 0);
+    float *x = (float *)(uintptr_t)k.c.in[0];
+    for (int64_t i = 0; i < (int64_t)T * nb; i++) x[i] = h_int(&rng, 0, 3) ? roundf(8 * x[i]) : x[i / 2];
+    if (T > 2) x[nb] = NAN;
+    k.c.in_i[1] = selection(&k, T, 5, nb);
+    k.c.in_cols[1] = 5;
+    k.c.cols = T % 2 ? 7 : 3;
+    snprintf(note, sizeof note, "pos0 %d, %s", pos0, on ? "stl" : "off");
+    return run(&k, K_OP_idx_extra, note);
+}
+
 static void indexer(void **s) {
     int64_t bad = 0;
     (void)s;
@@ -575,6 +595,10 @@ static void indexer(void **s) {
     for (int v = 0; v < 8; v++)
         for (int32_t pos0 = 0; pos0 < 3000; pos0 = 7 * pos0 + 13)
             if (!too_long((int64_t)Ts[T_i] * (Ts[T_i] + pos0) * 20)) bad += indexing(Ts[T_i], pos0, v);
+    EACH(T, Ts)
+    for (int32_t pos0 = 0; pos0 < 3000; pos0 = 7 * pos0 + 13)
+        if (!too_long((int64_t)Ts[T_i] * (Ts[T_i] + pos0) * 20))
+            for (int on = 0; on < 2; on++) bad += extra(Ts[T_i], pos0, on);
     assert_int_equal(bad, 0);
 }
 
@@ -599,6 +623,9 @@ static void twin(void **s) {
     static const k_levers online = {.sweep = K_SWEEP_ONLINE, .kv = K_KV_F16};
     hp_flip(1, 0x80000000u); /* of a query, a score, and a probability, which the online softmax does not read */
     assert_true(attention(1, 3, SEE_ALL, &online) > 4);
+    hp_flip(0, 0);
+    hp_flip(0, 0x7f000000u); /* the first block's score, made a large one or a small one */
+    assert_true(extra(1, 330, 1) > 0);
     hp_flip(0, 0);
     kit k = fresh(1, K_ACT_F32);
     weights(&k, K_T_Q4_0, 1, 3, 64, 0);
