@@ -3,6 +3,7 @@
 #include "kernels/dev.h"
 #include "kernels/indexer_extra.h"
 #include "kernels/moe.h"
+#include "kernels/qdot.h"
 
 /* Levers within their values. */
 static int levers_are_known(const k_levers *lv) {
@@ -40,7 +41,9 @@ static const char *expert(const k_call *c) {
             return "an expert of another shape";
         if (w->type < 0 || w->type >= 64) return "an expert of no type";
     }
-    return c->scratch_n < 2 * (E + 2) + (int64_t)c->T * K ? "scratch: too small" : NULL;
+    const int64_t slots = (int64_t)c->T * K, columns = k_dot_plain(c->lv, c->Tcall) ? 0 : c->per ? slots : c->T;
+    return c->scratch_n < k_dev_lists(slots, E) + k_dot_act_floats(columns, c->w[0]->cols) ? "scratch: too small"
+                                                                                           : NULL;
 }
 
 static const char *routed(const k_call *c) {
@@ -54,6 +57,12 @@ static const char *routed(const k_call *c) {
 static const char *combined(const k_call *c) {
     if (c->in_cols[0] != c->cols || c->in_cols[1] != c->cols || c->in_cols[2] != 1) return "columns differ";
     return !c->in[0] || !c->in[1] || !c->in[2] || !c->out ? "an operand is missing" : NULL;
+}
+
+static const char *product(const k_call *c) {
+    if (k_dot_plain(c->lv, c->Tcall)) return NULL;
+    if (!c->in[0] || !c->out || !c->w[0] || !c->scratch) return "an operand is missing";
+    return c->scratch_n < k_dot_act_floats(c->T, c->in_cols[0]) ? "scratch: too small" : NULL;
 }
 
 static const char *extra(const k_call *c) {
@@ -72,6 +81,7 @@ const char *k_dev_unfit(k_op op, const k_call *c) {
     if (!levers_are_known(c->lv)) return "a lever has no such value";
     if (c->T == 0 || c->cols == 0) return NULL; /* nothing is read or written */
     switch (op) {
+    case K_OP_matmul: return product(c);
     case K_OP_idx_extra: return extra(c);
     case K_OP_moe_ids: return ids(c);
     case K_OP_moe_weights: return weights(c);

@@ -3,21 +3,25 @@
 #include "kernels/gdn.h"
 #include "kernels/indexer_extra.h"
 #include "kernels/matmul.h"
+#include "kernels/moe.h"
 
 /* 32 MiB: rows of a matrix decoded to f32 while they stay in the second-level cache. */
 enum { DECODED = 8 << 20 };
 
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
     const int64_t nb = d->ratio ? n_ctx / d->ratio : 0;
-    const int64_t wide[] = {d->D, d->W, (int64_t)d->nv * d->dv, (int64_t)d->H * d->hd, d->Fd, d->Fs};
+    const int64_t wide[] = {d->D,  d->W,  (int64_t)d->nv * d->dv, (int64_t)d->H * d->hd,
+                            d->Fd, d->Fs, (int64_t)d->P * d->pw};
     int64_t K = 0; /* the longest input of a product */
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
         if (wide[i] > K) K = wide[i];
     const int64_t needs[] = {DECODED,
                              k_gemm_scratch(tile, K),
-                             2 * ((int64_t)d->E + 2) + tile * d->K, /* slots by expert */
-                             3 * (int64_t)d->E * tile,              /* router: probabilities, keys, places */
-                             2 * (nb + 1) * tile,                   /* selection */
+                             k_dot_act_floats(tile, K),
+                             k_dev_lists(tile * d->K, d->E) + k_dot_act_floats(tile, d->D),
+                             k_dev_lists(tile * d->K, d->E) + k_dot_act_floats(tile * d->K, d->F),
+                             3 * (int64_t)d->E * tile,               /* router: probabilities, keys, places */
+                             2 * (nb + 1) * tile,                    /* selection */
                              d->ratio ? (n_ctx / 32 + 1) * tile : 0, /* visible tokens */
                              d->ratio ? k_extra_floats(n_ctx, d->ratio) : 0,
                              d->nv * k_gdn_chunk_floats(d)};

@@ -1,4 +1,5 @@
-/* matmul.cu: products of stored rows and f32 columns in order lanes32 (matmul.h, moe.h: moe_expert).
+/* matmul.cu: products of stored rows and f32 columns (matmul.h, moe.h: moe_expert), in order lanes32 where lever dot does
+ * not ask for another (qdot.cu).
  *
  * A warp computes an output: its lanes are the 32 accumulators, so neither tiles nor the number of columns can change a
  * bit. Few columns: a warp takes one row, decodes it as it goes and multiplies it with up to four columns. Many
@@ -7,41 +8,18 @@
 #include "kernels/matmul.h"
 
 #include "kernels/moe.h"
+#include "kernels/panel.cuh"
 #include "kernels/quant_lane.cuh"
 
 enum { COLS = 4, ROWS = 4, MANY = 16 /* columns from which decoding into scratch pays */ };
-
-/* What is multiplied, and what becomes of it: columns as in k_panel (tile.h), or those of one expert a block. */
-typedef struct {
-    const float *x;
-    int64_t K;
-    const int32_t *slot;  /* columns' slots; NULL: column j is slot j */
-    const int32_t *first; /* of experts: slots first[e] .. first[e+1] are expert e's; NULL: one weight, n columns */
-    int32_t n, div;
-    float *out;
-    int64_t O; /* outputs a slot */
-    int32_t epi, N, act;
-} panel;
-
-static __device__ __forceinline__ void store(const panel *p, int64_t slot, int64_t row, float y) {
-    p->out[slot * p->O + row] = k_epilogue_of(y, p->epi, p->N, p->act);
-}
-
-static __device__ __forceinline__ int64_t slot_of(const panel *p, int64_t j) {
-    return p->slot ? p->slot[j] : j;
-}
 
 /* ---- few columns ---- */
 
 /* Rows that a warp takes at once, elements that it does at once, and what it keeps of them in shared memory. */
 enum { PAIR = 2, SPAN = K_WARP * K_WARP, GROUPS = 8, MOST_BYTES = 1088 /* of SPAN elements: Q8_0's */ };
 
-typedef struct __attribute__((aligned(16))) {
-    uint32_t v[4];
-} word16;
-
 typedef struct {
-    word16 bytes[PAIR][MOST_BYTES / 16 + 2];
+    k_word16 bytes[PAIR][MOST_BYTES / 16 + 2];
     k_shared group[PAIR][K_WARP];
 } stage;
 
@@ -49,22 +27,6 @@ typedef struct {
 typedef struct {
     const uint8_t *row[PAIR], *from, *end;
 } rows;
-
-/* n bytes at p into shared memory, by words that lie in the weight as a whole, else byte by byte. Where they begin. */
-static __device__ __forceinline__ const uint8_t *fetch(const rows *w, const uint8_t *p, int32_t n, word16 *to) {
-    const int32_t skew = (int32_t)((uintptr_t)p % 16), words = (skew + n + 15) / 16;
-    for (int32_t i = k_lane(); i < words; i += K_WARP) {
-        const uint8_t *a = p - skew + 16 * i;
-        word16 v = {{0, 0, 0, 0}};
-        if (a >= w->from && a + 16 <= w->end)
-            v = *(const word16 *)(const void *)a;
-        else
-            for (int k = 0; k < 16; k++)
-                if (a + k >= w->from && a + k < w->end) v.v[k / 4] |= (uint32_t)a[k] << 8 * (k % 4);
-        to[i] = v;
-    }
-    return (const uint8_t *)to + skew;
-}
 
 /* Elements 32 g + lane of SPAN from i on, g < groups. b: where the span begins, of either row. */
 template <int32_t TYPE, int C>
@@ -103,7 +65,7 @@ static __device__ __forceinline__ void dots_grouped(const rows *w, stage *st, in
         const uint8_t *b[PAIR];
         __syncwarp();
         for (int r = 0; r < PAIR; r++)
-            b[r] = fetch(w, w->row[r] + i / T::elems * T::bytes, groups / per * T::bytes, st->bytes[r]);
+            b[r] = k_fetch(w->from, w->end, w->row[r] + i / T::elems * T::bytes, groups / per * T::bytes, st->bytes[r]);
         __syncwarp();
         for (int r = 0; r < PAIR; r++)
             if (l < groups) st->group[r][l] = k_split<TYPE>::group(b[r] + l / per * T::bytes, l % per);
@@ -140,8 +102,8 @@ static __device__ __forceinline__ void dots_plain(const rows *w, int64_t K, cons
 
 /* Rows r, r + 1 of the weight times columns j .. j + n, n <= C. */
 template <int32_t TYPE, int C>
-static __device__ __forceinline__ void rows_times(const panel *p, const k_weight *w, stage *st, int64_t r, int64_t j,
-                                                  int64_t n) {
+static __device__ __forceinline__ void rows_times(const k_dev_panel *p, const k_weight *w, stage *st, int64_t r,
+                                                  int64_t j, int64_t n) {
     const float *x[C];
     float acc[PAIR][C];
     rows v;
@@ -151,7 +113,7 @@ static __device__ __forceinline__ void rows_times(const panel *p, const k_weight
         v.row[k] = v.from + (size_t)(r + k < p->O ? r + k : r) * w->row_bytes;
         for (int c = 0; c < C; c++) acc[k][c] = 0.0f;
     }
-    for (int c = 0; c < C; c++) x[c] = p->x + slot_of(p, c < n ? j + c : j) / p->div * p->K;
+    for (int c = 0; c < C; c++) x[c] = p->x + k_panel_slot(p, c < n ? j + c : j) / p->div * p->K;
     if constexpr (k_split<TYPE>::grouped)
         dots_grouped<TYPE, C>(&v, st, p->K, x, acc);
     else
@@ -159,7 +121,7 @@ static __device__ __forceinline__ void rows_times(const panel *p, const k_weight
     for (int k = 0; k < PAIR; k++)
         for (int c = 0; c < C; c++) {
             float y = k_warp_fold(acc[k][c]);
-            if (k_lane() == 0 && c < n && r + k < p->O) store(p, slot_of(p, j + c), r + k, y);
+            if (k_lane() == 0 && c < n && r + k < p->O) k_panel_store(p, k_panel_slot(p, j + c), r + k, y);
         }
 }
 
@@ -169,7 +131,7 @@ static unsigned pairs(int64_t rows) {
 
 /* A warp a pair of rows: blockIdx.y walks through the columns. */
 template <int32_t TYPE, int C>
-static __global__ void thin_k(const __grid_constant__ panel p, const __grid_constant__ k_weight w) {
+static __global__ void thin_k(const __grid_constant__ k_dev_panel p, const __grid_constant__ k_weight w) {
     __shared__ stage st[K_WARPS];
     const int64_t r = k_warp() * PAIR;
     if (r >= p.O) return;
@@ -178,7 +140,8 @@ static __global__ void thin_k(const __grid_constant__ panel p, const __grid_cons
 }
 
 /* The same for experts: blockIdx.y is the expert, whose weight of another type is another launch's. */
-template <int32_t TYPE, int C> static __global__ void experts_k(const __grid_constant__ panel p, const k_weight *w) {
+template <int32_t TYPE, int C>
+static __global__ void experts_k(const __grid_constant__ k_dev_panel p, const k_weight *w) {
     __shared__ stage st[K_WARPS];
     const int64_t r = k_warp() * PAIR, from = p.first[blockIdx.y], end = p.first[blockIdx.y + 1];
     const k_weight *we = w + blockIdx.y;
@@ -190,7 +153,8 @@ template <int32_t TYPE, int C> static __global__ void experts_k(const __grid_con
 /* ---- many columns ---- */
 
 /* rows x p.n outputs of f32 rows, ld apart; a warp takes ROWS x COLS of them. Row 0 is output r0. */
-static __global__ void fat_k(const __grid_constant__ panel p, const float *w, int64_t ld, int64_t r0, int64_t rows) {
+static __global__ void fat_k(const __grid_constant__ k_dev_panel p, const float *w, int64_t ld, int64_t r0,
+                             int64_t rows) {
     const int64_t tiles = (rows + ROWS - 1) / ROWS, k = k_warp();
     const int64_t r = k % tiles * ROWS, j = k / tiles * COLS;
     if (j >= p.n) return;
@@ -212,18 +176,18 @@ static __global__ void fat_k(const __grid_constant__ panel p, const float *w, in
     for (int i = 0; i < ROWS; i++)
         for (int c = 0; c < COLS; c++) {
             float y = k_warp_fold(acc[i][c]);
-            if (k_lane() == 0 && r + i < rows && j + c < p.n) store(&p, j + c, r0 + r + i, y);
+            if (k_lane() == 0 && r + i < rows && j + c < p.n) k_panel_store(&p, j + c, r0 + r + i, y);
         }
 }
 
-static void fat(const panel *p, const float *w, int64_t ld, int64_t r0, int64_t rows, void *stream) {
+static void fat(const k_dev_panel *p, const float *w, int64_t ld, int64_t r0, int64_t rows, void *stream) {
     int64_t warps = (rows + ROWS - 1) / ROWS * ((p->n + COLS - 1) / COLS);
     K_LAUNCH(fat_k, dim3(k_blocks(warps, K_WARPS)), dim3(K_WARPS * K_WARP), 0, stream, *p, w, ld, r0, rows);
 }
 
 struct matmul_job {
     const k_call *c;
-    panel p;
+    k_dev_panel p;
     void *stream;
     template <int32_t TYPE> void run() const {
         const k_weight w = *c->w[0];
@@ -246,7 +210,7 @@ struct matmul_job {
 };
 
 void matmul_cuda(const k_call *c, void *stream) {
-    panel p;
+    k_dev_panel p;
     memset(&p, 0, sizeof p);
     p.x = c->in[0];
     p.K = c->in_cols[0];
@@ -257,7 +221,13 @@ void matmul_cuda(const k_call *c, void *stream) {
     p.epi = c->epi;
     p.N = c->d->N;
     p.act = k_epilogue_act(c->epi, c->lv);
-    if (c->T > 0 && c->cols > 0) k_by_type(c->w[0]->type, matmul_job{c, p, stream});
+    if (c->T == 0 || c->cols == 0) return;
+    const k_weight *w = c->w[0];
+    const k_dot_rule rule = k_dot_rule_of(c->lv, c->Tcall, w->type, w->rows);
+    if (rule == K_RULE_LANES32)
+        k_by_type(w->type, matmul_job{c, p, stream});
+    else
+        k_dot_cuda(&p, rule, w->type, w, NULL, 1, c->T, c->scratch, stream);
 }
 
 /* ---- experts ---- */
@@ -284,14 +254,14 @@ static __global__ void group_k(const int32_t *ids, int64_t slots, int32_t E, int
     }
 }
 
-static __global__ void no_expert_k(const __grid_constant__ panel p, const int32_t *ids, int32_t E) {
+static __global__ void no_expert_k(const __grid_constant__ k_dev_panel p, const int32_t *ids, int32_t E) {
     int64_t i = k_tid(), s = i / p.O;
     if (i < p.n * p.O && !(ids[s] >= 0 && ids[s] < E)) p.out[i] = NAN;
 }
 
 struct expert_job {
     const k_call *c;
-    panel p;
+    k_dev_panel p;
     void *stream;
     template <int32_t TYPE> void run() const {
         dim3 grid(pairs(p.O), (unsigned)c->nw[0]);
@@ -304,7 +274,8 @@ void moe_expert_cuda(const k_call *c, void *stream) {
     const int64_t K = c->in_cols[1], slots = (int64_t)c->T * K, E = c->nw[0];
     if (slots == 0 || E == 0 || c->cols == 0) return;
     int32_t *first = (int32_t *)(void *)c->scratch, *fill = first + E + 2, *slot = fill + E + 1;
-    panel p;
+    float *work = c->scratch + k_dev_lists(slots, E);
+    k_dev_panel p;
     memset(&p, 0, sizeof p);
     p.x = c->in[0];
     p.K = c->per ? c->in_cols[0] / K : c->in_cols[0];
@@ -324,6 +295,10 @@ void moe_expert_cuda(const k_call *c, void *stream) {
         int32_t type = c->w[0][e].type;
         if (type < 0 || type > 63 || done >> type & 1) continue;
         done |= (uint64_t)1 << type;
-        k_by_type(type, expert_job{c, p, stream});
+        const k_dot_rule rule = k_dot_rule_of(c->lv, c->Tcall, type, p.O);
+        if (rule == K_RULE_LANES32)
+            k_by_type(type, expert_job{c, p, stream});
+        else
+            k_dot_cuda(&p, rule, type, c->w[0], c->w_dev[0], (int32_t)E, c->per ? slots : c->T, work, stream);
     }
 }

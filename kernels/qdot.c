@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/qdot_f32.h"
 #include "kernels/qdot_gpu.h"
 #include "kernels/quant.h"
 #include "kernels/vec8.h"
@@ -36,33 +37,32 @@ k_dot_rule k_dot_rule_of(const k_levers *lv, int64_t columns, int32_t type, int6
 
 /* ---- activations ---- */
 
-static int32_t format_of(k_dot_rule rule, int32_t type) {
+int32_t k_dot_format(k_dot_rule rule, int32_t type) {
     if (rule == K_RULE_GPU) return K_ACTQ_Q8_1_GPU;
     if (rule == K_RULE_NEON_Q8_0 || rule == K_RULE_Q8_0X4) return K_ACTQ_Q8_0_NEON;
     if (k_quant_get(type)->elems == 256) return K_ACTQ_Q8_K;
     return type == K_T_Q4_1 || type == K_T_Q5_1 ? K_ACTQ_Q8_1 : K_ACTQ_Q8_0;
 }
 
+int64_t k_dot_block_bytes(k_dot_rule rule, int32_t type) {
+    const int32_t format = k_dot_format(rule, type);
+    return k_quant_get(type)->elems / k_actq_elems(format) * k_actq_bytes(format);
+}
+
 void k_dot_quantise(k_dot_rule rule, int32_t type, const float *x, int64_t n, uint8_t *to) {
-    const int32_t format = format_of(rule, type);
+    const int32_t format = k_dot_format(rule, type);
     if (format == K_ACTQ_Q8_K)
         k_encode_q8_K(x, to, n);
     else
         for (int64_t i = 0; i + 32 <= n; i += 32, to += k_actq_bytes(format)) k_actq_block32(format, x + i, to);
 }
 
-/* x as F16 and BF16 weights of a CPU rule meet it. */
-static float as_weight(k_dot_rule rule, int32_t type, float x) {
-    if (rule != K_RULE_F64 && rule != K_RULE_NEON_F32) return x;
-    return type == K_T_F16 ? k_round_f16(x) : type == K_T_BF16 ? k_round_bf16(x) : x;
-}
-
 void k_dot_errors(k_dot_rule rule, int32_t type, const float *x, int64_t n, float *e) {
     if (rule < K_RULE_CPU) {
-        for (int64_t i = 0; i < n; i++) e[i] = fabsf(x[i] - as_weight(rule, type, x[i]));
+        for (int64_t i = 0; i < n; i++) e[i] = fabsf(x[i] - k_as_weight(rule, type, x[i]));
         return;
     }
-    const int64_t block = k_actq_elems(format_of(rule, type));
+    const int64_t block = k_actq_elems(k_dot_format(rule, type));
     for (int64_t b = 0; b < n; b += block) {
         float a = 0.0f;
         for (int64_t i = b; i < b + block; i++) a = fabsf(x[i]) > a ? fabsf(x[i]) : a;
@@ -71,7 +71,7 @@ void k_dot_errors(k_dot_rule rule, int32_t type, const float *x, int64_t n, floa
 }
 
 double k_dot_scale_error(k_dot_rule rule, int32_t type) {
-    return rule < K_RULE_CPU || format_of(rule, type) == K_ACTQ_Q8_K ? 0.0 : 0x1p-11;
+    return rule < K_RULE_CPU || k_dot_format(rule, type) == K_ACTQ_Q8_K ? 0.0 : 0x1p-11;
 }
 
 /* Types whose zero is not code 0 subtract the column's sum, in half precision (gguf-quants.md 4.6, measured there). */
@@ -89,23 +89,11 @@ double k_dot_excess(k_dot_rule rule, int32_t type) {
 
 /* ---- decoded rows ---- */
 
-static float serial_dot(const float *w, const float *x, int64_t n) {
-    float s = 0.0f;
-    for (int64_t i = 0; i < n; i++) s = fmaf(w[i], x[i], s);
-    return s;
-}
-
 static float blocked_dot(const float *w, const float *x, int64_t n) {
     float s = 0.0f;
     for (int64_t i = 0; i < n; i += K_DOT_BLOCK)
         s = s + k_v8_dot(w + i, x + i, n - i < K_DOT_BLOCK ? n - i : K_DOT_BLOCK);
     return s;
-}
-
-static float f64_dot(const float *w, const float *x, int64_t n) {
-    double s = 0.0;
-    for (int64_t i = 0; i < n; i++) s = s + (double)(w[i] * x[i]);
-    return (float)s;
 }
 
 static float neon_dot(const float *w, const float *x, int64_t n) {
@@ -122,9 +110,9 @@ static float neon_dot(const float *w, const float *x, int64_t n) {
 
 static float float_dot(k_dot_rule rule, const float *w, const float *x, int64_t n) {
     switch (rule) {
-    case K_RULE_SERIAL: return serial_dot(w, x, n);
+    case K_RULE_SERIAL: return k_serial_on(w, x, n, 0.0f);
     case K_RULE_BLOCKED: return blocked_dot(w, x, n);
-    case K_RULE_F64: return f64_dot(w, x, n);
+    case K_RULE_F64: return (float)k_f64_on(w, x, n, 0.0);
     default: return neon_dot(w, x, n);
     }
 }
@@ -152,7 +140,7 @@ static void float_rows(const k_panel *p, const k_weight *w, k_dot_rule rule, int
     for (int32_t j = 0; j < p->n; j += K_DOT_COLUMNS) {
         const columns c = columns_of(p, j);
         for (int i = 0; i < c.C; i++)
-            for (int64_t k = 0; k < K; k++) rounded[i * K + k] = as_weight(rule, w->type, c.x[i][k]);
+            for (int64_t k = 0; k < K; k++) rounded[i * K + k] = k_as_weight(rule, w->type, c.x[i][k]);
         for (int64_t r = r0; r < r1; r++) {
             k_decode_row(w->type, (const uint8_t *)w->data + (size_t)r * w->row_bytes, row, K);
             for (int i = 0; i < c.C; i++) c.y[i][r] = float_dot(rule, row, rounded + i * K, K);
@@ -167,7 +155,9 @@ __attribute__((flatten)) static void codes_of(int32_t type, const uint8_t *b, k_
 #define QUANT(id, name, elems, bytes, stored)                                                                          \
     case id:                                                                                                           \
         for (int32_t e = 0; e < elems; e++) c->q[e] = (int8_t)k_qcode(id, b, e);                                       \
-        k_qcodes_scales(id, b, elems, c);                                                                              \
+        k_qcodes_block(id, b, c);                                                                                      \
+        for (int32_t j = 0; j < k_qgroups(id, elems); j++) k_qcodes_group(id, b, j, c);                                \
+        for (int32_t g = 0; id == K_T_IQ1_M && g < 32; g++) c->sg[g] = k_qdelta(b, g);                                 \
         break;
 #include "kernels/quants.def"
 #undef QUANT
@@ -180,35 +170,20 @@ typedef struct {
     float gpu[K_DOT_COLUMNS][K_GPU_THREADS];
 } sums;
 
-static void step(k_dot_rule rule, int32_t type, const k_qcodes *c, const uint8_t *act, int64_t i, int64_t nb, sums *s,
-                 int col) {
-    switch (rule) {
-    case K_RULE_GPU: k_gpu_step(type, c, act, i, s->gpu[col]); break;
-    case K_RULE_NEON_Q8_0: k_neon_step(c, act, i, nb, &s->cpu[col]); break;
-    case K_RULE_Q8_0X4: k_q8_0x4_step(c, act, &s->cpu[col]); break;
-    case K_RULE_Q4_KX8: k_q4_kx8_step(c, act, &s->cpu[col]); break;
-    default:
-        if (k_quant_get(type)->elems == 256)
-            k_cpu_super(type, c, act, &s->cpu[col]);
-        else
-            k_cpu_small(type, c, act, &s->cpu[col]);
+static void step(k_dot_rule rule, int32_t type, int32_t elems, const k_qcodes *c, const uint8_t *act, int64_t i,
+                 int64_t nb, sums *s, int col) {
+    k_whole w;
+    if (rule == K_RULE_GPU) {
+        k_gpu_step(type, c, act, i, s->gpu[col]);
+        return;
     }
-}
-
-static float end(k_dot_rule rule, int32_t type, int64_t nb, sums *s, int col) {
-    switch (rule) {
-    case K_RULE_GPU: return k_gpu_end(s->gpu[col]);
-    case K_RULE_NEON_Q8_0: return k_neon_end(nb, &s->cpu[col]);
-    case K_RULE_Q8_0X4: return s->cpu[col].f;
-    case K_RULE_Q4_KX8: return s->cpu[col].f - s->cpu[col].lane[0];
-    default: return k_cpu_end(type, &s->cpu[col]);
-    }
+    k_whole_of(rule, type, elems, c, act, &w);
+    k_code_step(rule, type, c, act, i, nb, &w, &s->cpu[col]);
 }
 
 static void code_rows(const k_panel *p, const k_weight *w, k_dot_rule rule, int64_t r0, int64_t r1, float *scratch) {
     const k_quant *q = k_quant_get(w->type);
-    const int32_t format = format_of(rule, w->type);
-    const int64_t nb = p->K / q->elems, per = q->elems / k_actq_elems(format) * k_actq_bytes(format);
+    const int64_t nb = p->K / q->elems, per = k_dot_block_bytes(rule, w->type);
     uint8_t *act = (uint8_t *)scratch;
     for (int32_t j = 0; j < p->n; j += K_DOT_COLUMNS) {
         const columns c = columns_of(p, j);
@@ -223,9 +198,11 @@ static void code_rows(const k_panel *p, const k_weight *w, k_dot_rule rule, int6
                 memset(s.cpu, 0, sizeof s.cpu);
             for (int64_t k = 0; k < nb; k++, b += q->bytes) {
                 codes_of(w->type, b, &codes);
-                for (int i = 0; i < c.C; i++) step(rule, w->type, &codes, act + (i * nb + k) * per, k, nb, &s, i);
+                for (int i = 0; i < c.C; i++)
+                    step(rule, w->type, q->elems, &codes, act + (i * nb + k) * per, k, nb, &s, i);
             }
-            for (int i = 0; i < c.C; i++) c.y[i][r] = end(rule, w->type, nb, &s, i);
+            for (int i = 0; i < c.C; i++)
+                c.y[i][r] = rule == K_RULE_GPU ? k_gpu_end(s.gpu[i]) : k_code_end(rule, w->type, nb, &s.cpu[i]);
         }
     }
 }

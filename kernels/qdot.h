@@ -68,6 +68,16 @@ K_HD int k_dot_plain(const k_levers *lv, int64_t columns) {
 void k_dot_rows(const k_panel *p, const k_weight *w, k_dot_rule rule, int64_t r0, int64_t r1, float *scratch,
                 int64_t scratch_n);
 
+/* How a quantised product of this rule and weight type takes a column: K_ACTQ_* of qdot_act.h. */
+int32_t k_dot_format(k_dot_rule rule, int32_t type);
+
+/* Bytes of a quantised column that one block of weights meets. */
+int64_t k_dot_block_bytes(k_dot_rule rule, int32_t type);
+/* Room for so many columns of K values, quantised in whichever way. */
+K_HD int64_t k_dot_act_floats(int64_t columns, int64_t K) {
+    return columns * (K / 32 * 9);
+}
+
 /* A row of n values as a quantised product of this rule and weight type takes it (tests). */
 void k_dot_quantise(k_dot_rule rule, int32_t type, const float *x, int64_t n, uint8_t *to);
 

@@ -48,6 +48,13 @@ K_HD void k_put_half(uint8_t *b, float v) {
     b[1] = (uint8_t)(h >> 8);
 }
 
+/* The code of x in a block whose largest |x| is a; d = a / 127, r = 1 / d, or 0 where d is. */
+K_HD int32_t k_actq_code(int32_t format, float x, float a, float d, float r) {
+    if (format == K_ACTQ_Q8_0_NEON) return k_rne8(x * r);
+    if (format == K_ACTQ_Q8_1_GPU) return a == 0.0f ? 0 : k_raz8(x / d);
+    return k_raz8(x * r);
+}
+
 /* 32 values to one block. */
 K_HD void k_actq_block32(int32_t format, const float *x, uint8_t *b) {
     float a = 0.0f;
@@ -56,9 +63,7 @@ K_HD void k_actq_block32(int32_t format, const float *x, uint8_t *b) {
     uint8_t *q = b + (k_actq_bytes(format) - 32);
     int32_t sum = 0;
     for (int32_t i = 0; i < 32; i++) {
-        int32_t c = format == K_ACTQ_Q8_0_NEON  ? k_rne8(x[i] * r)
-                    : format == K_ACTQ_Q8_1_GPU ? (a == 0.0f ? 0 : k_raz8(x[i] / d))
-                                                : k_raz8(x[i] * r);
+        const int32_t c = k_actq_code(format, x[i], a, d, r);
         q[i] = (uint8_t)c;
         sum += c;
     }

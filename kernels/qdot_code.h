@@ -140,15 +140,23 @@ K_HD float k_qblock_scale(int32_t type, const uint8_t *b) {
     }
 }
 
-/* All but the codes of a block of n elements. */
-K_HD void k_qcodes_scales(int32_t type, const uint8_t *b, int32_t n, k_qcodes *c) {
+/* Groups of a block of n elements that have a scale in k_qcodes. */
+K_HD int32_t k_qgroups(int32_t type, int32_t n) {
+    return n < 256 ? 0 : 256 / k_qgroup(type);
+}
+
+/* All but the codes, in pieces that know nothing of each other: what the block has once, group j, IQ1_M's sign g. */
+K_HD void k_qcodes_block(int32_t type, const uint8_t *b, k_qcodes *c) {
     c->d = k_qblock_scale(type, b);
     c->m = type == K_T_Q2_K ? k_f16_at(b, 82) : k_f16_at(b, 2);
     if (type == K_T_NVFP4)
         for (int32_t s = 0; s < 4; s++) c->fs[s] = k_ue4m3_half(b[s]);
-    if (n < 256) return;
-    for (int32_t j = 0; j < 256 / k_qgroup(type); j++) c->sc[j] = k_qscale(type, b, j, &c->mn[j]);
-    for (int32_t g = 0; type == K_T_IQ1_M && g < 32; g++) c->sg[g] = (b[32 + g / 2] >> 4 * (g % 2) & 8) ? -1 : 1;
+}
+K_HD void k_qcodes_group(int32_t type, const uint8_t *b, int32_t j, k_qcodes *c) {
+    c->sc[j] = k_qscale(type, b, j, &c->mn[j]);
+}
+K_HD int8_t k_qdelta(const uint8_t *b, int32_t g) {
+    return (b[32 + g / 2] >> 4 * (g % 2) & 8) ? -1 : 1;
 }
 
 #endif

@@ -82,8 +82,7 @@ static void encode_block_q8_K(const float *x, uint8_t *b) {
     int8_t q[256];
     int16_t sum[16] = {0};
     for (int i = 0; i < 256; i++) {
-        float v = rintf(r * x[i]);
-        q[i] = (int8_t)(v >= 127 ? 127 : v >= -127 ? (int)v : 0); /* below -127 there is only NaN */
+        q[i] = (int8_t)k_code_q8_K(x[i], r);
         sum[i / 16] = (int16_t)(sum[i / 16] + q[i]);
     }
     memcpy(b, &d, 4);

@@ -69,6 +69,11 @@ K_HD float k_at_Q6_K(const uint8_t *b, int32_t e) {
 K_HD float k_at_Q8_K(const uint8_t *b, int32_t e) {
     return k_bits_f32(k_u32_at(b, 0)) * (float)(int8_t)b[4 + e];
 }
+/* The code of x in a block of activations; r = -127 / the value of largest size. */
+K_HD int32_t k_code_q8_K(float x, float r) {
+    const float v = rintf(r * x);
+    return v >= 127.0f ? 127 : v >= -127.0f ? (int32_t)v : 0; /* below -127 there is only NaN */
+}
 
 /* Five trits a byte: trit n is the leading base-3 digit of (byte x 3^n mod 256) / 256. */
 K_HD float k_at_TQ1_0(const uint8_t *b, int32_t e) {

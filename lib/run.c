@@ -186,7 +186,7 @@ int q4x_run_default_threads(void) {
 
 /* Levers whose other values the device has no kernels for: an arm that asks for one is refused, not run as if. */
 static int check_device(const q4x_run *r, q4x_err *err) {
-    static const size_t host[] = {offsetof(k_levers, dot), offsetof(k_levers, repack)};
+    static const size_t host[] = {offsetof(k_levers, repack)};
     for (const q4x_item *it = r->arm.item; it < r->arm.item + r->arm.nitems; it++)
         for (size_t i = 0; i < sizeof host / sizeof *host; i++) {
             char text[128];

@@ -317,6 +317,54 @@ static void matmul_types(void **s) {
     assert_true(types > 30);
 }
 
+/* ---- orders of lever dot ---- */
+
+static const struct {
+    int32_t dot, repack;
+    const char *name;
+} dots[] = {
+    {K_DOT_SERIAL, K_REPACK_OFF, "serial"},
+    {K_DOT_BLOCKED, K_REPACK_OFF, "blocked"},
+    {K_DOT_Q8K, K_REPACK_OFF, "q8k"},
+    {K_DOT_Q8_1, K_REPACK_OFF, "q8_1"},
+    {K_DOT_NEON, K_REPACK_OFF, "neon"},
+    {K_DOT_Q8K, K_REPACK_Q8_0X4, "q8k, q8_0x4"},
+    {K_DOT_NEON, K_REPACK_Q4_KX8, "neon, q4_kx8"},
+};
+
+/* wild: weights of any bytes, and specials among the activations. */
+static int64_t dot_product(int which, int32_t type, int64_t K, int32_t T, int wild) {
+    const int64_t O = wild ? 8 : 37; /* rows that lie interleaved, and more than a warp of them */
+    char note[80];
+    kit k = fresh(T, T % 2 ? K_ACT_F32 : K_ACT_BF16);
+    k.d.N = 1;
+    k.lv.dot = dots[which].dot;
+    k.lv.repack = dots[which].repack;
+    k.c.cols = O;
+    weights(&k, type, 1, O, K, wild);
+    input(&k, 0, K, 1, wild);
+    snprintf(note, sizeof note, "%s K=%lld %s%s", k_quant_get(type)->name, (long long)K, dots[which].name,
+             wild ? ", wild" : "");
+    return run(&k, K_OP_matmul, note);
+}
+
+static void dot_orders(void **s) {
+    static const int32_t T[] = {1, 2, 5, 8, 9, 70};
+    int64_t bad = 0;
+    (void)s;
+    EACH(d, dots)
+    for (int32_t id = 0; id < 64; id++) {
+        const k_quant *q = k_quant_get(id);
+        if (!q) continue;
+        EACH(T, T)
+        for (int64_t n = 1; n <= 45; n = n < 5 ? n + 2 : 9 * n) { /* blocks, or elements: odd numbers of them */
+            const int64_t K = q->elems == 1 ? 23 * n : q->elems * n;
+            if (!too_long(K * T[T_i] * 100)) bad += dot_product(d_i, id, K, T[T_i], (n + T_i) % 3 == 0);
+        }
+    }
+    assert_int_equal(bad, 0);
+}
+
 static void embed(void **s) {
     int64_t bad = 0;
     (void)s;
@@ -345,16 +393,21 @@ static int32_t *some_ids(kit *k, int64_t n, int32_t E) {
 
 static void experts(void **s) {
     static const int32_t types[] = {K_T_F32, K_T_BF16, K_T_Q8_0, K_T_Q4_K, K_T_IQ1_S};
+    const int orders = sizeof dots / sizeof *dots;
     int64_t bad = 0;
     (void)s;
     EACH(t, types)
     EACH(T, Ts)
-    for (int v = 0; v < 4; v++) {
-        const int32_t E = 9, K = 3, O = 5, T = Ts[T_i];
+    for (int v = 0; v < 4 * (1 + orders); v++) { /* from 4 on: each order of lever dot */
+        const int32_t E = 9, K = 3, O = 8, T = Ts[T_i];
         const int64_t in = types[t_i] == K_T_F32 ? 33 : 256;
-        if (too_long(T * K * O * in)) continue;
+        if (too_long(T * K * O * in * (v < 4 ? 1 : 8))) continue;
         kit k = fresh(T, v & 1);
-        k.c.per = v >> 1;
+        k.c.per = v >> 1 & 1;
+        if (v >= 4) {
+            k.lv.dot = dots[v / 4 - 1].dot;
+            k.lv.repack = dots[v / 4 - 1].repack;
+        }
         weights(&k, types[t_i], E, O, in, 0);
         input(&k, 0, k.c.per ? K * in : in, 1, 0);
         k.c.in_i[1] = some_ids(&k, (int64_t)T * K, E);
@@ -362,7 +415,10 @@ static void experts(void **s) {
         k.c.cols = K * O;
         k.d.E = E;
         k.d.K = K;
-        bad += run(&k, K_OP_moe_expert, v >> 1 ? "a row a slot" : "a row a token");
+        char note[80];
+        snprintf(note, sizeof note, "%s, %s, %s", k_quant_get(types[t_i])->name,
+                 v >> 1 & 1 ? "a row a slot" : "a row a token", v < 4 ? "lanes32" : dots[v / 4 - 1].name);
+        bad += run(&k, K_OP_moe_expert, note);
     }
     assert_int_equal(bad, 0);
 }
@@ -625,7 +681,9 @@ static void twin(void **s) {
     assert_true(attention(1, 3, SEE_ALL, &online) > 4);
     hp_flip(0, 0);
     hp_flip(0, 0x7f000000u); /* the first block's score, made a large one or a small one */
-    assert_true(extra(1, 330, 1) > 0);
+    int64_t seen = 0;
+    for (int32_t pos0 = 330; pos0 < 340; pos0++) seen += extra(1, pos0, 1); /* where it is not selected anyhow */
+    assert_true(seen > 0);
     hp_flip(0, 0);
     kit k = fresh(1, K_ACT_F32);
     weights(&k, K_T_Q4_0, 1, 3, 64, 0);
@@ -634,14 +692,18 @@ static void twin(void **s) {
     k.d.N = 1;
     hp_flip(0, 0x80000000u);
     assert_true(run(&k, K_OP_matmul, "twin") > 0);
+    EACH(d, dots)
+    if (!dot_product(d_i, d_i == 6 ? K_T_Q4_K : K_T_Q8_0, 256, 1, 0))
+        fail_msg("%s: a changed operand went unseen", dots[d_i].name);
     hp_flip(0, 0);
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_ops), cmocka_unit_test(matmul),  cmocka_unit_test(matmul_types), cmocka_unit_test(embed),
-        cmocka_unit_test(experts),   cmocka_unit_test(router),  cmocka_unit_test(routed),       cmocka_unit_test(gdn),
-        cmocka_unit_test(attn),      cmocka_unit_test(indexer), cmocka_unit_test(twin),
+        cmocka_unit_test(plain_ops),  cmocka_unit_test(matmul),  cmocka_unit_test(matmul_types),
+        cmocka_unit_test(dot_orders), cmocka_unit_test(embed),   cmocka_unit_test(experts),
+        cmocka_unit_test(router),     cmocka_unit_test(routed),  cmocka_unit_test(gdn),
+        cmocka_unit_test(attn),       cmocka_unit_test(indexer), cmocka_unit_test(twin),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     hp_device(&emulated);

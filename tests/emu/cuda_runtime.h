@@ -111,22 +111,21 @@ static inline void __syncthreads(void) {
 static inline void __syncwarp(void) {
     emu_exchange(0);
 }
-template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int t) {
+template <typename T> static inline T emu_shuffle(T v, unsigned lane) {
     static_assert(sizeof v <= sizeof(uint64_t), "a slot of the exchange");
     uint64_t u = 0;
-    (void)mask;
     memcpy(&u, &v, sizeof v);
-    u = emu_exchange(u)[threadIdx.x % 32 ^ (unsigned)t];
+    u = emu_exchange(u)[lane];
     memcpy(&v, &u, sizeof v);
     return v;
 }
-static inline float __shfl_sync(unsigned mask, float v, int lane) {
-    uint32_t u;
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T v, int t) {
     (void)mask;
-    memcpy(&u, &v, 4);
-    u = emu_exchange(u)[lane];
-    memcpy(&v, &u, 4);
-    return v;
+    return emu_shuffle(v, threadIdx.x % 32 ^ (unsigned)t);
+}
+template <typename T> static inline T __shfl_sync(unsigned mask, T v, int lane) {
+    (void)mask;
+    return emu_shuffle(v, (unsigned)lane);
 }
 static inline int __all_sync(unsigned mask, int yes) {
     const uint64_t *all = emu_exchange(yes != 0);
