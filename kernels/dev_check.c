@@ -1,16 +1,27 @@
 /* dev_check.c: is a call one that the device may be given? Looked at on the host, before anything is launched: what a
  * kernel reads beyond an operand's end is not seen by anyone, or ends the device for the whole process. */
 #include "kernels/dev.h"
+
+#include <string.h>
+
 #include "kernels/indexer_extra.h"
 #include "kernels/moe.h"
 #include "kernels/qdot.h"
 
-/* Levers within their values. */
+/* Is v the number of a word in "a|b|c"? A lever that may be any number holds any bits. */
+static int is_value(const char *values, int32_t v) {
+    int32_t words = 1;
+    if (!v || strstr(values, "..")) return 1;
+    for (; *values; values++) words += *values == '|';
+    return v > 0 && v < words;
+}
+
 static int levers_are_known(const k_levers *lv) {
-    return lv->act >= K_ACT_F32 && lv->act <= K_ACT_BF16 && lv->softmax >= K_SOFTMAX_F32 &&
-           lv->softmax <= K_SOFTMAX_BF16 && lv->renorm >= K_RENORM_FILE && lv->renorm <= K_RENORM_OFF &&
-           lv->combine >= K_COMBINE_SLOTS && lv->combine <= K_COMBINE_EXPERTS && lv->sgate >= K_SGATE_ON &&
-           lv->sgate <= K_SGATE_OFF && lv->tie >= K_TIE_LOWEST && lv->tie <= K_TIE_STL;
+    int known = 1;
+#define LEVER(field, name, values, kind, ops, doc) known &= is_value(values, lv->field);
+#include "kernels/levers.def"
+#undef LEVER
+    return known;
 }
 
 static const char *ids(const k_call *c) {

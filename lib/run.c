@@ -1,6 +1,5 @@
 #include "lib/run_int.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef _OPENMP
@@ -184,20 +183,6 @@ int q4x_run_default_threads(void) {
 #endif
 }
 
-/* Levers whose other values the device has no kernels for: an arm that asks for one is refused, not run as if. */
-static int check_device(const q4x_run *r, q4x_err *err) {
-    static const size_t host[] = {offsetof(k_levers, repack)};
-    for (const q4x_item *it = r->arm.item; it < r->arm.item + r->arm.nitems; it++)
-        for (size_t i = 0; i < sizeof host / sizeof *host; i++) {
-            char text[128];
-            if (!it->value || q4x_levers[it->lever].field != host[i]) continue;
-            q4x_item_text(it, text, sizeof text);
-            return q4x_fail(err, Q4X_E_DEVICE, "lever %s: the CUDA device computes the default alone; use --device cpu",
-                            text);
-        }
-    return 0;
-}
-
 int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err) {
     int rc = 0;
     const q4x_plan *p = q4x_net_plan(n);
@@ -219,7 +204,6 @@ int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t til
         rc = q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
         goto done;
     }
-    if (arm->cuda) TRY(check_device(r, err));
     TRY(q4x_plants_new(p, &r->arm, &r->plants, err));
     if (arm->cuda) TRY(q4x_run_dev_open(r, err));
     TRY(alloc_states(r, err));

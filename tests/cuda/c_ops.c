@@ -658,6 +658,57 @@ static void indexer(void **s) {
     assert_int_equal(bad, 0);
 }
 
+/* ---- what is no call ---- */
+
+/* Levers beyond their values are refused, and products and extra tokens that lack scratch or an operand. */
+static void unfit(void **s) {
+    static const struct {
+        const char *values;
+        size_t at;
+    } levers[] = {
+#define LEVER(field, name, values, kind, ops, doc) {values, offsetof(k_levers, field)},
+#include "kernels/levers.def"
+#undef LEVER
+    };
+    static float some[4096];
+    (void)s;
+    static const struct {
+        k_op op;
+        int64_t scratch; /* not a float more than is needed */
+    } calls[] = {{K_OP_matmul, 2 * (64 / 32 * 9)},
+                 {K_OP_idx_extra, 2 * 64 + 1},
+                 {K_OP_moe_expert, (2 * (1 + 2) + 2 * 2 + 2) + 2 * (64 / 32 * 9)}};
+    EACH(call, calls) {
+        const k_op op = calls[call_i].op;
+        k_weight w = {some, 1, 64, 36, K_T_Q4_0};
+        kit k = fresh(2, K_ACT_F32);
+        k.lv.dot = K_DOT_Q8_1;
+        k.lv.extra = K_EXTRA_STL;
+        k.d.ratio = 8, k.d.nsel = 2;
+        k.c.Tc = 64, k.c.pos0 = 62;
+        k.c.cols = 2, k.c.in_cols[0] = 64, k.c.in_cols[1] = 2;
+        k.c.in[0] = k.c.in[1] = k.c.out = k.c.scratch = some;
+        k.c.w[0] = k.c.w_dev[0] = &w, k.c.nw[0] = 1;
+        k.c.d = &k.d, k.c.lv = &k.lv;
+        k.c.scratch_n = calls[call_i].scratch;
+        EACH(l, levers) {
+            int32_t *v = (int32_t *)(void *)((char *)&k.lv + levers[l_i].at), own = *v, words = 1;
+            for (const char *p = levers[l_i].values; *p; p++) words += *p == '|';
+            const int number = strstr(levers[l_i].values, "..") != NULL;
+            for (*v = -1; *v <= words; ++*v)
+                if ((k_dev_unfit(op, &k.c) == NULL) != (number || (*v >= 0 && *v < words)))
+                    fail_msg("%s: value %d of %s", k_ops[op].name, *v, levers[l_i].values);
+            *v = own;
+        }
+        assert_null(k_dev_unfit(op, &k.c));
+        k.c.scratch_n--;
+        assert_non_null(k_dev_unfit(op, &k.c));
+        k.c.scratch_n++;
+        k.c.in[0] = NULL;
+        assert_non_null(k_dev_unfit(op, &k.c));
+    }
+}
+
 /* ---- the harness sees ---- */
 
 /* One ulp, one sign, in an operand that only the host sees, shows in every op that reads it. */
@@ -703,7 +754,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(plain_ops),  cmocka_unit_test(matmul),  cmocka_unit_test(matmul_types),
         cmocka_unit_test(dot_orders), cmocka_unit_test(embed),   cmocka_unit_test(experts),
         cmocka_unit_test(router),     cmocka_unit_test(routed),  cmocka_unit_test(gdn),
-        cmocka_unit_test(attn),       cmocka_unit_test(indexer), cmocka_unit_test(twin),
+        cmocka_unit_test(attn),       cmocka_unit_test(indexer), cmocka_unit_test(unfit),
+        cmocka_unit_test(twin),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     hp_device(&emulated);
