@@ -145,4 +145,13 @@ int cmd_gen_prompt(cmd_gen *g, const q4x_model *m, q4x_err *err);
 /* What is asked of the greedy loop; borrows the id lists. */
 q4x_greedy_opts cmd_greedy(const cmd_gen *g);
 
+/* Logit rows with a NaN or an infinity: an id that was chosen on one may say nothing of the model. */
+typedef struct {
+    int32_t rows, of;               /* such rows, of all */
+    int32_t forward, values, vocab; /* the first of them: how many of its logits are not finite */
+} cmd_nonfinite;
+void cmd_nonfinite_add(cmd_nonfinite *k, const q4x_step *s);
+/* One line on stderr when there is one. */
+void cmd_nonfinite_say(const cmd_nonfinite *k, const cmd_ctx *c);
+
 #endif

@@ -20,6 +20,7 @@ typedef struct {
     json_t *ids, *forwards;
     q4x_out *logits;
     int32_t made;
+    cmd_nonfinite odd;
     q4x_tok_stream *stream; /* NULL: no text is made */
     FILE *text;             /* all of it so far, in memory */
     char *text_bytes;
@@ -115,8 +116,9 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
     result *r = ctx;
     const options *o = r->o;
     r->made++;
-    json_t *f = json_pack("{s:o, s:o, s:o}", "top1", top(s, 0), "top2", top(s, 1), "margin",
-                          s->top_id[1] < 0 ? json_null() : cmd_real(s->margin));
+    cmd_nonfinite_add(&r->odd, s);
+    json_t *f = json_pack("{s:o, s:o, s:o, s:i}", "top1", top(s, 0), "top2", top(s, 1), "margin",
+                          s->top_id[1] < 0 ? json_null() : cmd_real(s->margin), "nonfinite", s->nonfinite);
     if (json_array_append_new(r->forwards, f) || json_array_append_new(r->ids, json_integer(s->chosen)))
         return q4x_fail(err, Q4X_E_NOMEM, "no memory for the result");
     int rc = text_add(r, s->chosen, err);
@@ -131,6 +133,7 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
 
 static int print(result *r, cmd_ctx *c) {
     if (c->json) {
+        cmd_nonfinite_say(&r->odd, c);
         json_t *prompt = cmd_ids(r->o->gen.prompt, r->o->gen.n_prompt);
         json_t *text = r->text ? json_stringn(r->text_bytes, r->text_len) : json_null();
         json_t *all = json_pack("{s:o, s:O, s:o, s:O}", "prompt_ids", prompt, "ids", r->ids, "text", text, "forwards",
@@ -143,6 +146,7 @@ static int print(result *r, cmd_ctx *c) {
     for (size_t i = 0; i < n; i++)
         printf("%s%lld", i ? "," : "", (long long)json_integer_value(json_array_get(r->ids, i)));
     putchar('\n');
+    cmd_nonfinite_say(&r->odd, c);
     return CMD_OK;
 }
 

@@ -20,6 +20,8 @@ typedef struct {
     cmd_ctx *c;
     q4x_tapset *taps;
     json_t *ids, *inert; /* inert: items of the arm that moved nothing */
+    json_t *nonfinite;   /* NaNs and infinities in the logit row of each forward */
+    cmd_nonfinite odd;
     q4x_hash content;
     q4x_tap_count read_twice, perturbation;
 } result;
@@ -82,7 +84,9 @@ static error_t option(int key, char *arg, struct argp_state *state) {
 
 static int step(void *ctx, const q4x_step *s, q4x_err *err) {
     result *r = ctx;
-    if (json_array_append_new(r->ids, json_integer(s->chosen)))
+    cmd_nonfinite_add(&r->odd, s);
+    if (json_array_append_new(r->ids, json_integer(s->chosen)) ||
+        json_array_append_new(r->nonfinite, json_integer(s->nonfinite)))
         return q4x_fail(err, Q4X_E_NOMEM, "no memory for the result");
     q4x_log_progress(&r->c->log, "tap", (uint64_t)s->forward + 1, (uint64_t)r->o->gen.n);
     return q4x_tapset_forward(r->taps, s->ids, s->n_ids, s->forced, s->chosen, err);
@@ -151,9 +155,10 @@ static json_t *count_json(const q4x_tap_count *n) {
 }
 
 static json_t *as_json(const options *o, const result *r, const char *content) {
-    return json_pack("{s:s, s:s, s:s, s:i, s:O, s:O, s:{s:o, s:o}}", "dump", o->path, "arm", o->gen.arm.spec, "content",
-                     content, "forwards", (int)json_array_size(r->ids), "ids", r->ids, "inert", r->inert, "controls",
-                     "perturbation", count_json(&r->perturbation), "read_twice", count_json(&r->read_twice));
+    return json_pack("{s:s, s:s, s:s, s:i, s:O, s:O, s:O, s:{s:o, s:o}}", "dump", o->path, "arm", o->gen.arm.spec,
+                     "content", content, "forwards", (int)json_array_size(r->ids), "ids", r->ids, "nonfinite",
+                     r->nonfinite, "inert", r->inert, "controls", "perturbation", count_json(&r->perturbation),
+                     "read_twice", count_json(&r->read_twice));
 }
 
 static int print(const options *o, const result *r, cmd_ctx *c) {
@@ -163,6 +168,7 @@ static int print(const options *o, const result *r, cmd_ctx *c) {
     for (size_t k = 0; k < json_array_size(r->inert); k++)
         fprintf(stderr, "%s: lever %s moved nothing in this run: INERT\n", c->name,
                 json_string_value(json_array_get(r->inert, k)));
+    cmd_nonfinite_say(&r->odd, c);
     if (c->json) {
         code = cmd_print_json(c, as_json(o, r, hex), 9);
     } else {
@@ -216,12 +222,13 @@ int cmd_tap(int argc, char **argv, cmd_ctx *c) {
     options o = {.tap.mode = Q4X_MODE_SKETCH};
     q4x_err err = {0};
     cmd_parse(&argp, argc, argv, c, 1, &o);
-    result r = {.o = &o, .c = c, .ids = json_array(), .inert = json_array()};
+    result r = {.o = &o, .c = c, .ids = json_array(), .inert = json_array(), .nonfinite = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
     if (!code) code = name_dump(&o, c);
     if (!code) code = tap(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&o, &r, c);
     json_decref(r.ids);
     json_decref(r.inert);
+    json_decref(r.nonfinite);
     cmd_gen_free(&o.gen);
     return code;
 }

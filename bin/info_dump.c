@@ -23,6 +23,12 @@ static dump_counts count(const q4x_dump *d) {
     return n;
 }
 
+/* NaNs and infinities in the last logit row; -1: there is none. */
+static int32_t nonfinite(const q4x_forward *w) {
+    const int64_t last = (int64_t)(w->n_logits - 1) * w->vocab;
+    return w->logits && w->n_logits > 0 ? q4x_nonfinite(w->logits + last, w->vocab) : -1;
+}
+
 static json_t *dump_json(const q4x_dump *d) {
     char hex[33];
     q4x_hash_hex(&d->content, hex);
@@ -30,9 +36,10 @@ static json_t *dump_json(const q4x_dump *d) {
     json_t *forwards = json_array();
     for (int f = 0; f < d->nforwards; f++) {
         const q4x_forward *w = &d->forwards[f];
-        json_array_append_new(forwards, json_pack("{s:i, s:o, s:i, s:b, s:i, s:i}", "forward", w->index, "ids",
+        json_t *odd = nonfinite(w) < 0 ? json_null() : json_integer(nonfinite(w));
+        json_array_append_new(forwards, json_pack("{s:i, s:o, s:i, s:b, s:i, s:o, s:i}", "forward", w->index, "ids",
                                                   cmd_ids(w->ids, w->n_ids), "position", w->pos0, "forced", w->forced,
-                                                  "sampled", w->sampled, "taps", w->ntaps));
+                                                  "sampled", w->sampled, "nonfinite", odd, "taps", w->ntaps));
     }
     return json_pack("{s:s, s:s, s:i, s:s, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
                      "path", d->path, "version", d->version, "content", hex, "header", d->header, "tail", d->tail,
@@ -62,11 +69,15 @@ static void dump_text(const q4x_dump *d, int verbose) {
            "%lld selections\n",
            (long long)n.taps, d->nnodes, d->nforwards, (long long)n.stats, (long long)n.sketches, (long long)n.bands,
            (long long)n.full, (long long)n.selections);
-    printf("\nforward  position  consumed  forced  sampled      taps\n");
+    printf("\nforward  position  consumed  forced  sampled  nonfinite      taps\n");
     for (int f = 0; f < d->nforwards; f++) {
         const q4x_forward *w = &d->forwards[f];
-        printf("%7d  %8d  %8d  %6s  %7d  %8d\n", w->index, w->pos0, w->n_ids, w->forced ? "yes" : "no", w->sampled,
-               w->ntaps);
+        printf("%7d  %8d  %8d  %6s  %7d  ", w->index, w->pos0, w->n_ids, w->forced ? "yes" : "no", w->sampled);
+        if (nonfinite(w) < 0)
+            printf("%9s", "-");
+        else
+            printf("%9d", nonfinite(w));
+        printf("  %8d\n", w->ntaps);
     }
     if (!verbose) return;
     printf("\n");

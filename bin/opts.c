@@ -158,6 +158,23 @@ int cmd_gen_ready(cmd_gen *g, cmd_ctx *c) {
     return CMD_OK;
 }
 
+void cmd_nonfinite_add(cmd_nonfinite *k, const q4x_step *s) {
+    k->of++;
+    if (!s->nonfinite || k->rows++) return;
+    k->forward = s->forward;
+    k->values = s->nonfinite;
+    k->vocab = s->vocab;
+}
+
+void cmd_nonfinite_say(const cmd_nonfinite *k, const cmd_ctx *c) {
+    if (!k->rows) return;
+    fflush(stdout); /* which it is about */
+    fprintf(
+        stderr,
+        "%s: NON_FINITE logits in %d of %d forwards, first %d of %d in forward %d: ids from there on may say nothing\n",
+        c->name, k->rows, k->of, k->values, k->vocab, k->forward);
+}
+
 q4x_greedy_opts cmd_greedy(const cmd_gen *g) {
     return (q4x_greedy_opts){.prompt = g->prompt,
                              .force = g->force,

@@ -110,7 +110,7 @@ static void note_logits(bis_case *c) {
                 k->n - k->aligned, k->n);
     if (k->lattice_a == 1 || k->lattice_b == 1)
         bis_say(&c->notes,
-                "All logits of arm %s lie on the bf16 grid: they were rounded before they were recorded, so "
+                "All finite logits of arm %s lie on the bf16 grid: they were rounded before they were recorded, so "
                 "contrasts collapse into ties there.",
                 k->lattice_a == 1 && k->lattice_b == 1 ? "A and B"
                 : k->lattice_a == 1                    ? "A"

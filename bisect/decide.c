@@ -82,15 +82,16 @@ static void weigh(const q4x_forward *x, const q4x_forward *y, bis_choice *c) {
     int32_t u = c->differ ? c->a : c->best_a, v = c->differ ? c->b : c->second_a;
     c->contrast_a = contrast(za, x->vocab, u, v);
     c->contrast_b = contrast(zb, x->vocab, u, v);
-    c->at_risk = fmin(least(c, 0), least(c, 1)) <= c->max_dz;
+    c->at_risk = fmin(c->margin_a, c->margin_b) <= c->max_dz;
 }
 
-/* Share of all logits of an arm that lie on the bf16 grid. */
+/* Share of the finite logits of an arm that lie on the bf16 grid. */
 static double lattice(const q4x_dump *d, int32_t nf) {
     uint64_t n = 0, on = 0;
     for (int32_t f = 0; f < nf; f++) {
         const float *z = last_row(&d->forwards[f]);
         for (int32_t i = 0; z && i < d->forwards[f].vocab; i++) {
+            if (!isfinite(z[i])) continue;
             n++;
             on += (k_f32_bits(z[i]) & 0xffffu) == 0;
         }

@@ -15,7 +15,7 @@ typedef struct {
     double max_dz;                 /* max |z_A - z_B| */
     double contrast_a, contrast_b; /* z[a] - z[b] for the chosen ids; when they agree, for A's two best */
     int tie_a, tie_b;              /* the arm chose between equal values of a and b */
-    int at_risk;                   /* min(margin_a, margin_b) <= max_dz */
+    int at_risk;                   /* min(margin_a, margin_b) <= max_dz, on the raw rows: rounding makes ties, no risk */
     int aligned_a, aligned_b;      /* the chosen id is the best of the values the choice was made on */
 } bis_choice;
 
@@ -29,7 +29,7 @@ typedef struct {
     double s; /* rms of the contrast's difference over agreeing forwards; NaN: none */
     int32_t s_n;
     int32_t broken;              /* forward at which min(margin) <= max|dz| fails: the instrument is broken; -1: none */
-    double lattice_a, lattice_b; /* share of the logits on the bf16 grid; NaN: none */
+    double lattice_a, lattice_b; /* share of the finite logits on the bf16 grid; NaN: there are none */
 } bis_choices;
 
 int bis_decide(const bis_pair *p, bis_choices *ret, q4x_err *err);

@@ -24,11 +24,20 @@ static void test_top2(void **state) {
     assert_true(id[0] == -1 && id[1] == -1);
 }
 
+static void test_nonfinite(void **state) {
+    (void)state;
+    const float x[] = {1, NAN, -INFINITY, -0.0f, INFINITY, 3e38f, 1e-45f, -NAN};
+    assert_int_equal(q4x_nonfinite(x, 8), 4);
+    assert_int_equal(q4x_nonfinite(x, 1), 0);
+    assert_int_equal(q4x_nonfinite(x, 0), 0);
+}
+
 enum { MOST = 16 };
 typedef struct {
     int n;
     int32_t first[MOST], count[MOST], chosen[MOST], forced[MOST];
     double margin[MOST];
+    int32_t nonfinite[MOST];
     int stop_at; /* return an error in this forward */
 } seen;
 
@@ -41,6 +50,8 @@ static int on_step(void *ctx, const q4x_step *s, q4x_err *err) {
     k->chosen[k->n] = s->chosen;
     k->forced[k->n] = s->forced;
     k->margin[k->n] = s->margin;
+    k->nonfinite[k->n] = s->nonfinite;
+    assert_int_equal(s->vocab, 1024);
     k->n++;
     return k->n == k->stop_at ? q4x_fail(err, Q4X_E_IO, "no more") : 0;
 }
@@ -141,6 +152,48 @@ static void test_refused(void **state) {
     assert_int_equal(k.n, 2); /* an error of the callback ends the loop */
 }
 
+/* Ids are held against the vocabulary before anything runs, and the message names the list; the last id is one. */
+static void test_ids_of_the_model(void **state) {
+    (void)state;
+    static const int32_t id[] = {1023, 1024};
+    for (int k = 0; k < 6; k++) {
+        q4x_err err = {0};
+        seen s = {0};
+        q4x_greedy_opts o = {.n_prompt = 5, .n = 3};
+        const int wrong = k % 2, list = k / 2;
+        static const char *const what[] = {"--force-ids: element 1 is 1024, expected an id from 0 to 1023",
+                                           "--stop: element 1 is 1024, expected an id from 0 to 1023",
+                                           "--force-ids: 3 ids, of which -n 3 feeds 2"};
+        const int32_t ids[] = {1, id[wrong]}, three[] = {1, 2, 3};
+        if (list == 1) {
+            o.stop = ids;
+            o.n_stop = 2;
+        } else {
+            o.force = list ? three : ids;
+            o.n_force = list ? 2 + wrong : 2;
+        }
+        assert_int_equal(go(o, &s, &err), wrong ? Q4X_E_ARG : 0);
+        assert_int_equal(s.n, wrong ? 0 : 3);
+        if (wrong) assert_non_null(strstr(err.msg, what[list]));
+    }
+}
+
+/* A row that is not a number is counted where it is made. */
+static void test_row_of_nans(void **state) {
+    (void)state;
+    q4x_err err = {0};
+    q4x_arm arm;
+    q4x_run *r = NULL;
+    seen k = {0};
+    const q4x_greedy_opts o = {.prompt = PROMPT, .n_prompt = 5, .n = 3};
+    assert_rc_ok(q4x_arm_parse("cpu:plant=nan@out#1", &arm, &err), &err);
+    assert_rc_ok(q4x_run_new(net, &arm, 16, 0, &r, &err), &err);
+    assert_rc_ok(q4x_greedy(r, &o, on_step, &k, &err), &err);
+    q4x_run_free(r);
+    assert_true(k.nonfinite[0] == 0 && k.nonfinite[1] == 1024 && k.nonfinite[2] == 0);
+    assert_true(isnan(k.margin[1]) && k.margin[0] > 0);
+}
+
 /* A lever at a forward that never comes is refused before anything runs; at the last one it is not. */
 static void test_forwards_that_never_come(void **state) {
     (void)state;
@@ -169,13 +222,11 @@ static void test_forwards_that_never_come(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_top2),
-        cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_one_by_one),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_forwards_that_never_come),
+        cmocka_unit_test(test_top2),        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_row_of_nans), cmocka_unit_test(test_ids_of_the_model),
+        cmocka_unit_test(test_chosen),      cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_stop),        cmocka_unit_test(test_one_by_one),
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_forwards_that_never_come),
     };
     return cmocka_run_group_tests(tests, open_net, close_net);
 }

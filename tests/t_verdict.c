@@ -553,6 +553,54 @@ static void instrument_check(void **s) {
     pair_free(&p);
 }
 
+/* The margin that is at risk is that of the raw rows: two ids that the last rounding makes equal are a tie, and where
+ * no logit differs nothing is at risk of it. */
+static void at_risk_by_the_raw_rows(void **s) {
+    static const struct {
+        float gap;
+        int at_risk;
+    } list[] = {{1e-3f, 0}, {0, 1}};
+    (void)s;
+    for (int i = 0; i < 2; i++) {
+        pair p;
+        pair_equal(&p);
+        p.ha.top_f = p.hb.top_f = 3;
+        p.ha.top_gap = p.hb.top_gap = list[i].gap;
+        p.a.round_top = p.b.round_top = 1;
+        pair_expect(&p, "IDENTICAL", "bits_equal", 0);
+        const bis_choice *x = &p.c->choices.choice[3];
+        assert_true(x->choice_a == 0 && x->max_dz == 0);
+        assert_int_equal(x->at_risk, list[i].at_risk);
+        pair_free(&p);
+    }
+}
+
+static int says(const bis_lines *l, const char *what) {
+    int n = 0;
+    for (int i = 0; i < l->n; i++) n += strstr(l->line[i], what) != NULL;
+    return n;
+}
+
+/* What is no number lies on no grid; the numbers beside it may. */
+static void nan_is_on_no_grid(void **s) {
+    (void)s;
+    for (int k = 0; k < 3; k++) { /* all NaN; NaN beside ones; NaN beside thirds */
+        pair p;
+        pair_equal(&p);
+        pair_make(&p);
+        for (int f = 0; f < p.da->nforwards; f++)
+            for (int i = 0; i < p.da->forwards[f].vocab; i++)
+                p.da->forwards[f].logits[i] = p.db->forwards[f].logits[i] = k == 0 || i % 2 ? NAN
+                                                                            : k == 1        ? 1.0f
+                                                                                            : 1.0f / 3;
+        pair_judge(&p);
+        const double share = p.c->choices.lattice_a;
+        assert_true(k == 0 ? isnan(share) : share == (k == 1));
+        assert_int_equal(says(&p.c->notes, "bf16 grid"), k == 1);
+        pair_free(&p);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(identical),
@@ -569,6 +617,8 @@ int main(void) {
         cmocka_unit_test(nan_never_passes),
         cmocka_unit_test(ties),
         cmocka_unit_test(instrument_check),
+        cmocka_unit_test(at_risk_by_the_raw_rows),
+        cmocka_unit_test(nan_is_on_no_grid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
