@@ -1,4 +1,5 @@
 /* cmd_bench.c: rates and ratios of one machine in one run. Never fails on time. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "bisect/case.h"
 #include "bisect/selftest.h"
 #include "lib/bench.h"
+#include "lib/doomed.h"
 #include "lib/machine.h"
 
 typedef struct {
@@ -19,6 +21,7 @@ enum { PROMPT = 256, STEPS = 64, REPEATS = 5 };
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case 'r': o->rates_only = 1; return 0;
     case ARGP_KEY_ARG:
@@ -94,6 +97,20 @@ static int memory(const q4x_net *net, q4x_err *err) {
     return 0;
 }
 
+/* What needs dumps, in a folder of their own. */
+static int costs(const q4x_net *net, q4x_err *err) {
+    char dir[] = "/tmp/q4x-bench-XXXXXX";
+    q4x_doomed doomed = {0};
+    if (!mkdtemp(dir)) return q4x_fail(err, Q4X_E_IO, "%s: cannot make a folder for the dumps", dir);
+    q4x_doom(&doomed, dir);
+    int rc = memory(net, err);
+    if (!rc) rc = taps(net, dir, err);
+    if (!rc) rc = comparison(net, dir, err);
+    rmdir(dir);
+    q4x_pardon(&doomed);
+    return rc;
+}
+
 int cmd_bench(int argc, char **argv, cmd_ctx *c) {
     static const struct argp_option own[] = {{"rates", 'r', 0, 0, "only the rates", 0}, {0}};
     static const struct argp argp = {own,
@@ -107,7 +124,7 @@ int cmd_bench(int argc, char **argv, cmd_ctx *c) {
     options o = {0};
     q4x_err err = {0};
     q4x_net *net = NULL;
-    char dir[] = "/tmp/q4x-bench-XXXXXX", model[4096];
+    char model[4096];
     cmd_parse(&argp, argc, argv, c, 0, &o);
     if (!o.model) {
         if (cmd_find_model(c, "demo.gguf", model, sizeof model, &err)) return cmd_fail(c, &err);
@@ -115,16 +132,7 @@ int cmd_bench(int argc, char **argv, cmd_ctx *c) {
     }
     int rc = q4x_net_open(o.model, &net, &err);
     if (!rc) rc = rates(net, &err);
-    if (!rc && !o.rates_only) {
-        if (!mkdtemp(dir)) {
-            rc = q4x_fail(&err, Q4X_E_IO, "%s: cannot make a folder for the dumps", dir);
-        } else {
-            rc = memory(net, &err);
-            if (!rc) rc = taps(net, dir, &err);
-            if (!rc) rc = comparison(net, dir, &err);
-            rmdir(dir);
-        }
-    }
+    if (!rc && !o.rates_only) rc = costs(net, &err);
     q4x_net_close(net);
     return rc ? cmd_fail(c, &err) : CMD_OK;
 }

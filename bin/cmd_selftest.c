@@ -1,4 +1,5 @@
 /* cmd_selftest.c: the instrument proves itself. */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,9 +7,11 @@
 
 #include "bin/cmd.h"
 #include "bisect/selftest.h"
+#include "lib/doomed.h"
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     const char **model = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     if (key != ARGP_KEY_ARG || *model) return ARGP_ERR_UNKNOWN;
     *model = arg;
     return 0;
@@ -102,12 +105,15 @@ int cmd_selftest(int argc, char **argv, cmd_ctx *c) {
         q4x_fail(&err, Q4X_E_IO, "%.160s: cannot make a folder for the dumps; set TMPDIR", dir);
         return cmd_fail(c, &err);
     }
+    q4x_doomed doomed = {0};
+    q4x_doom(&doomed, dir);
     table t = {.c = c, .rows = json_array(), .plants = !model};
     if (model)
         rc = bis_selftest_nulls(model, dir, row, &t, &bad, &err);
     else
         rc = tiny_model(tiny, dir, &t, &bad, &err);
     rmdir(dir);
+    q4x_pardon(&doomed);
     int code = rc ? cmd_fail(c, &err) : bad ? CMD_DIVERGED : CMD_OK;
     if (!rc && c->json) {
         int printed = cmd_print_json(c, json_pack("{s:b, s:i, s:O}", "good", !bad, "bad", bad, "trials", t.rows), 9);

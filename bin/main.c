@@ -1,11 +1,13 @@
 /* main.c: dispatch, exit codes, the last look at stdout. Compiled for any x86-64 (see lib/machine.h). */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bin/cmd.h"
+#include "lib/doomed.h"
 #include "lib/io.h"
 #include "lib/machine.h"
 
@@ -93,6 +95,7 @@ typedef struct {
 
 static error_t help_option(int key, char *arg, struct argp_state *state) {
     help_options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     if (key == 'm')
         o->markdown = 1;
     else if (key == ARGP_KEY_ARG && !o->name)
@@ -114,6 +117,7 @@ int cmd_help(int argc, char **argv, cmd_ctx *c) {
             print_help(stdout);
         return CMD_OK;
     }
+    if (o.markdown) return cmd_misuse(c, "--markdown is for the list of commands alone");
     const cmd_row *k = find(o.name);
     if (!k) return unknown(o.name);
     char *args[] = {argv[0], "--help", NULL};
@@ -123,6 +127,8 @@ int cmd_help(int argc, char **argv, cmd_ctx *c) {
 int main(int argc, char **argv) {
     q4x_err err;
     if (atexit(close_stdout)) return CMD_FATAL;
+    q4x_doom_on_signals();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write, which names it */
     if (q4x_machine_check(&err)) {
         fprintf(stderr, "q4x: %s\n", err.msg);
         return CMD_FATAL;

@@ -69,8 +69,9 @@ int q4x_cur_u64(q4x_cur *c, const char *field, uint64_t *ret, q4x_err *err);
 typedef struct q4x_out q4x_out;
 
 /* Begin a file that will be called path. It is written under a temporary name in the same folder and renamed by
- * close, keeping the mode of a file that was there; through a symbolic link the target is replaced. A path that is
- * there and no regular file (/dev/stdout, a pipe) is written directly. */
+ * close, keeping the mode of a file that was there; through a symbolic link the target is replaced. A signal that ends
+ * the process removes the temporary (doomed.h). A path that is there and no regular file (/dev/stdout, a pipe) is
+ * written directly. */
 int q4x_out_open(const char *path, q4x_out **ret, q4x_err *err);
 int q4x_out_write(q4x_out *o, const void *data, size_t n, q4x_err *err);
 int q4x_out_zeros(q4x_out *o, uint64_t n, q4x_err *err); /* n zero bytes: padding */

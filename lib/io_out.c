@@ -10,16 +10,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/doomed.h"
+
 enum { BUFFER = 65536 };
 
 struct q4x_out {
-    char *path;    /* as given: what messages name */
-    char *dest;    /* what appears: path, or the target of the link that path is */
-    char *temp;    /* what is written; NULL: dest itself */
-    int fd;        /* -1: sealed */
-    int failed;    /* the first failure's code: nothing is written after it */
-    uint64_t pos;  /* bytes accepted */
-    uint64_t done; /* bytes written */
+    char *path;        /* as given: what messages name */
+    char *dest;        /* what appears: path, or the target of the link that path is */
+    char *temp;        /* what is written; NULL: dest itself */
+    q4x_doomed doomed; /* temp, until it is renamed */
+    int fd;            /* -1: sealed */
+    int failed;        /* the first failure's code: nothing is written after it */
+    uint64_t pos;      /* bytes accepted */
+    uint64_t done;     /* bytes written */
     size_t used;
     uint8_t *buf; /* [BUFFER] */
 };
@@ -33,6 +36,7 @@ static int io_error(const q4x_out *o, const char *what, q4x_err *err) {
 }
 
 static void out_free(q4x_out *o) {
+    q4x_pardon(&o->doomed);
     free(o->path);
     free(o->dest);
     free(o->temp);
@@ -59,6 +63,7 @@ static int open_temp(q4x_out *o, const struct stat *old, q4x_err *err) {
         errno = e;
         return io_error(o, "create", err);
     }
+    q4x_doom(&o->doomed, o->temp);
     if (old && fchmod(o->fd, old->st_mode & 0777)) return io_error(o, "set the mode", err);
     return 0;
 }

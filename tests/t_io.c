@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/doomed.h"
 #include "lib/io.h"
 #include "lib/names.h"
 #include "tests/h_gguf.h"
@@ -43,6 +44,18 @@ static int files_in_dir(void) {
     for (const struct dirent *e; (e = readdir(d));) n += e->d_name[0] != '.';
     closedir(d);
     return n;
+}
+
+/* What a killed process left is named as a temporary. */
+static void drop_temporaries(void) {
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        char name[400];
+        snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
+        if (strstr(name, ".tmp")) unlink(name);
+    }
+    closedir(d);
 }
 
 /* The file's bytes are exactly these. */
@@ -353,16 +366,62 @@ static void test_out_cut_short(void **state) {
         holds(path, "old", 3);
         assert_int_equal(files_in_dir(), kind == 0 ? 1 : 2);
     }
-    DIR *d = opendir(dir); /* what the killed one left is named as a temporary */
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        char name[400];
-        snprintf(name, sizeof name, "%s/%s", dir, e->d_name);
-        if (e->d_name[0] == '.' || !strcmp(name, path)) continue;
-        assert_non_null(strstr(name, ".tmp"));
-        unlink(name);
-    }
-    if (d) closedir(d);
+    drop_temporaries();
+    assert_int_equal(files_in_dir(), 1);
     unlink(path);
+}
+
+/* ---- signals ---- */
+
+static void test_signals(void **state) {
+    (void)state;
+    static const int sig[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGXCPU, SIGKILL};
+    enum { N = sizeof sig / sizeof *sig };
+    char folder[100], in[120];
+    snprintf(folder, sizeof folder, "%s/d", dir);
+    snprintf(in, sizeof in, "%s/d/x", dir);
+    /* ignored: it stays so, and the file is finished; handled by nobody (the twin): the temporary stays */
+    enum { IGNORED = N, UNCAUGHT, KINDS };
+    for (int k = 0; k < KINDS; k++) {
+        const int s = k < N ? sig[k] : SIGTERM;
+        h_write_file(path, "old", 3);
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (!pid) {
+            struct rlimit none = {0, 0};
+            q4x_out *o[3];
+            q4x_doomed f = {0};
+            setrlimit(RLIMIT_CORE, &none);
+            for (int i = 0; i < N; i++)
+                if (sig[i] != SIGKILL) signal(sig[i], SIG_DFL);
+            if (k == IGNORED) signal(s, SIG_IGN);
+            if (k != UNCAUGHT) q4x_doom_on_signals();
+            for (int i = 0; i < 3; i++)
+                if (q4x_out_open(i ? other : path, &o[i], NULL) || q4x_out_write(o[i], "new", 3, NULL)) _exit(2);
+            if (q4x_out_close(o[1], NULL)) _exit(3); /* is whole and stays */
+            if (mkdir(folder, 0777)) _exit(4);
+            q4x_doom(&f, folder);
+            h_write_file(in, "x", 1);
+            raise(s);
+            for (int i = 0; i < 3; i += 2) q4x_out_abort(o[i]);
+            if (unlink(in) || rmdir(folder)) _exit(5);
+            q4x_pardon(&f);
+            _exit(0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        const int left = s == SIGKILL || k == UNCAUGHT;
+        assert_true(k == IGNORED ? WIFEXITED(status) && !WEXITSTATUS(status)
+                                 : WIFSIGNALED(status) && WTERMSIG(status) == s);
+        holds(path, "old", 3);
+        holds(other, "new", 3);
+        assert_int_equal(files_in_dir(), left ? 5 : 2); /* two temporaries and the folder */
+        if (left) assert_true(!unlink(in) && !rmdir(folder));
+        drop_temporaries();
+        assert_int_equal(files_in_dir(), 2);
+        unlink(path);
+        unlink(other);
+    }
 }
 
 /* ---- hex ---- */
@@ -458,7 +517,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_map),         cmocka_unit_test(test_tail),          cmocka_unit_test(test_cursor),
         cmocka_unit_test(test_cursor_ends), cmocka_unit_test(test_out),           cmocka_unit_test(test_out_links),
         cmocka_unit_test(test_out_full),    cmocka_unit_test(test_out_cut_short), cmocka_unit_test(test_hex),
-        cmocka_unit_test(test_out_back),    cmocka_unit_test(test_names),         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_signals),     cmocka_unit_test(test_out_back),      cmocka_unit_test(test_names),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
