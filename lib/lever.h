@@ -1,4 +1,6 @@
-/* lever.h: arms and levers as words. One list of items, applied left to right, resolved for a node and a forward.
+/* lever.h: arms and levers as words. One list of items, applied left to right, resolved for a node and a forward: of
+ * two that set one lever of a node, the later counts. An arm has one profile at most; levers before it that it sets too
+ * give way to it, levers behind it change it.
  *
  * ARM  := DEVICE ['/' THREADS] [':' ITEM {',' ITEM}]      DEVICE := cpu | cuda
  * ITEM := as=PROFILE | NAME=VALUE ['@' GLOB ['#' FORWARD]]
@@ -45,7 +47,7 @@ typedef struct {
     int cuda;       /* device */
     int device_index;
     int threads;      /* 0: default */
-    char profile[24]; /* last as=, or "" */
+    char profile[24]; /* of as=, or "" */
     int nitems;
     q4x_item item[32];
 } q4x_arm;
