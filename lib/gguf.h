@@ -54,6 +54,7 @@ typedef struct {
 typedef struct {
     uint32_t version, align;
     uint64_t data_off; /* of the tensor data; the end of the file when there are no tensors and no padding */
+    uint64_t data_end; /* of them, with what padding there is */
     uint64_t nkv;
     q4x_gguf_kv *kv; /* [nkv], file order */
     q4x_names keys;

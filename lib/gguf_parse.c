@@ -388,6 +388,7 @@ static int place_data(parser *p, int64_t first) {
         t->data = base + at;
         at += (t->bytes + g->align - 1) & ~((uint64_t)g->align - 1); /* parse_offset added the same without overflow */
     }
+    g->data_end = at < size ? at : size;
     return 0;
 }
 

@@ -43,7 +43,7 @@ int q4x_model_add_shard(q4x_model *m, const char *path, q4x_map map, uint64_t da
         q4x_map_close(&map);
         return q4x_fail(err, Q4X_E_NOMEM, "no memory for the shard table");
     }
-    shard[n - 1] = (q4x_shard){.path = copy, .size = map.size, .data_off = data_off};
+    shard[n - 1] = (q4x_shard){.path = copy, .size = map.size, .data_off = data_off, .data_end = map.size};
     maps[n - 1] = map;
     m->nshards++;
     return 0;

@@ -35,6 +35,7 @@ typedef struct {
     const char *path; /* as given or derived from what was given, never made absolute */
     uint64_t size;
     uint64_t data_off; /* where tensor data begin */
+    uint64_t data_end; /* where they end, padding included: what lies behind it no header accounts for */
 } q4x_shard;
 
 /* Open a .gguf file (any shard of a split set, or its first), a folder with config.json and safetensors, or a

@@ -181,6 +181,7 @@ static int open_shard(const opener *o, const char *path, place *p, q4x_gguf *ret
     TRY(q4x_model_add_shard(o->m, path, f, 0, o->err));
     TRY(q4x_gguf_parse(o->m, check_place, p, &g, o->err));
     o->m->shard[o->m->nshards - 1].data_off = g.data_off;
+    o->m->shard[o->m->nshards - 1].data_end = g.data_end;
     *ret = g;
     return 0;
 done:

@@ -7,6 +7,7 @@
 
 #include "kernels/ple.h"
 #include "kernels/quant.h"
+#include "lib/io.h"
 #include "lib/names.h"
 #include "lib/tensor_class.h"
 #include "lib/type_rules.h"
@@ -284,6 +285,17 @@ static int find_ALIAS(const look *l) {
     size_t n = strlen(arch);
     if (l->s && text == root && (n < 5 || strcmp(arch + n - 5, "_text")))
         return say(l, "model_type is '%.60s', the multimodal model's, and there is no text_config", arch);
+    return 0;
+}
+
+/* Of a checkpoint that is an error: its header accounts for every byte. */
+static int find_TRAILING(const look *l) {
+    for (int i = 0; i < q4x_model_nshards(l->m); i++) {
+        const q4x_shard *s = q4x_model_shard(l->m, i);
+        if (s->size > s->data_end)
+            return say(l, "%llu bytes lie behind the last tensor of %.160s",
+                       (unsigned long long)(s->size - s->data_end), q4x_tail(s->path));
+    }
     return 0;
 }
 
