@@ -18,6 +18,7 @@
 #include "lib/tok.h"
 
 /* Exit codes. `git bisect run` reads 0 as good, 1 as bad, 125 as "skip", 128 and above as "stop". */
+/* 129 is for what the words of a command line say; a file that is missing, or wrong inside, is 128, whatever names it. */
 enum { CMD_OK = 0, CMD_DIVERGED = 1, CMD_CANNOT_JUDGE = 125, CMD_FATAL = 128, CMD_USAGE = 129 };
 
 typedef struct cmd_ctx {
@@ -98,6 +99,9 @@ static inline int cmd_text_given(const cmd_text *in) {
 }
 /* The text's bytes, malloc'd, with a NUL behind them that is not counted. */
 int cmd_text_read(const cmd_text *in, char **ret, size_t *ret_n, q4x_err *err);
+/* Its ids: q4x_tok_encode, with the file named where the text has one, and Q4X_E_FORMAT then for what is no text. */
+int cmd_text_encode(const cmd_text *in, const q4x_tok *t, const char *text, size_t n, int32_t **ret, int32_t *ret_n,
+                    q4x_err *err);
 /* All of a file; "-" is stdin. */
 int cmd_read_file(const char *path, char **ret, size_t *ret_n, q4x_err *err);
 /* The tokenizer of a model; an error when it has none. */
@@ -122,7 +126,8 @@ typedef struct {
     int32_t *prompt, *force, *stop; /* owned */
     int32_t n_prompt, n_force, n_stop;
     int32_t n; /* ids to make */
-    int n_given, ids_given;
+    int n_given;
+    const char *ids, *force_ids, *stop_ids; /* as given */
     cmd_text text;     /* the prompt, when it is text */
     char *prompt_text; /* [prompt_len], owned; NULL before cmd_gen_prompt, and when ids were given */
     size_t prompt_len;
@@ -136,7 +141,8 @@ typedef struct {
 
 extern const struct argp cmd_gen_argp; /* a child for the command's argp; its input is a cmd_gen */
 void cmd_gen_free(cmd_gen *g);
-/* Token ids: "1,2,3" or "@FILE" with commas, blanks or lines between them. *ret is malloc'd, NULL for an empty list. */
+/* Token ids: "1,2,3" or "@FILE" with commas, blanks or lines between them. what: the option, for messages. *ret is
+ * malloc'd, NULL for an empty list, which a file must not be. Q4X_E_ARG: the words are wrong; another code: the file. */
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err);
 /* After cmd_parse: build the arm, check that what must be given was. Returns an exit code, 0 when all is well. */
 int cmd_gen_ready(cmd_gen *g, cmd_ctx *c);

@@ -119,5 +119,5 @@ int cmd_convert(int argc, char **argv, cmd_ctx *c) {
     int rc = convert(&o, &how, &done, &err);
     free(name);
     if (!rc) cmd_written(o.to);
-    return rc ? cmd_fail(c, &err) : print(&o, q4x_file_types[type].name, &done, c);
+    return rc ? cmd_refused(c, &err) : print(&o, q4x_file_types[type].name, &done, c);
 }

@@ -40,10 +40,19 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* One name a line: the vocabulary of taps of this model. */
-static void print_nodes(const q4x_plan *p) {
-    for (int i = 0; i < p->nnodes; i++) printf("%s%s\n", p->node[i].name, p->node[i].is_public ? " public" : "");
-    for (int i = 0; i < p->nstates; i++) printf("%s state\n", p->state[i].name);
+void info_node(json_t *list, const char *name, int is_public, int is_state) {
+    if (list)
+        json_array_append_new(list, json_pack("{s:s, s:b, s:b}", "name", name, "public", is_public, "state", is_state));
+    else
+        printf("%s%s\n", name, is_public ? " public" : is_state ? " state" : "");
+}
+
+/* One name a line, or a list: the vocabulary of taps of this model. Returns an exit code. */
+static int print_nodes(const q4x_plan *p, cmd_ctx *c) {
+    json_t *list = c->json ? json_array() : NULL;
+    for (int i = 0; i < p->nnodes; i++) info_node(list, p->node[i].name, p->node[i].is_public, 0);
+    for (int i = 0; i < p->nstates; i++) info_node(list, p->state[i].name, 0, 1);
+    return c->json ? cmd_print_json(c, list, 9) : CMD_OK;
 }
 
 static void tell(void *ctx, uint64_t done, uint64_t total) {
@@ -159,7 +168,7 @@ static int model_info(const info_options *o, cmd_ctx *c) {
     if ((o->nodes || o->plan) && !net) {
         code = cmd_fail(c, &why);
     } else if (o->nodes) {
-        print_nodes(q4x_net_plan(net));
+        code = print_nodes(q4x_net_plan(net), c);
     } else if (find_all(f, o, c, &err)) {
         code = cmd_refused(c, &err);
     } else {
@@ -217,8 +226,13 @@ int cmd_info(int argc, char **argv, cmd_ctx *c) {
     info_options o = {0};
     cmd_parse(&argp, argc, argv, c, 1, &o);
     if (!o.file) return cmd_misuse(c, "which file?");
-    if ((o.ctx || o.device) && !o.plan && !c->json) return cmd_misuse(c, "--ctx and --device go with --plan");
+    const int plan = o.plan || (c->json && !o.nodes);
+    if (o.nodes && (o.plan || o.hash || o.sha256))
+        return cmd_misuse(c, "--nodes prints names alone: leave --plan, --hash and --sha256 out");
+    if ((o.ctx || o.device) && !plan) return cmd_misuse(c, "--ctx and --device go with --plan");
+    if (o.threads && !plan && !o.hash) return cmd_misuse(c, "--threads goes with --plan and --hash");
     int dump = looks_like_dump(o.file);
-    if (dump && (o.plan || o.hash || o.sha256)) return cmd_misuse(c, "--plan, --hash and --sha256 are for models");
+    if (dump && (o.plan || o.hash || o.sha256 || o.ctx || o.device || o.threads))
+        return cmd_misuse(c, "--plan, --ctx, --device, --threads, --hash and --sha256 are for models");
     return dump ? info_dump(&o, c) : model_info(&o, c);
 }

@@ -93,6 +93,7 @@ int cmd_levers(int argc, char **argv, cmd_ctx *c) {
                                      0};
     int markdown = 0;
     cmd_parse(&argp, argc, argv, c, 1, &markdown);
+    if (c->json && markdown) return cmd_misuse(c, "--json or --markdown: one form at a time");
     if (c->json) return cmd_print_json(c, as_json(), 17);
     if (markdown) {
         print_markdown();

@@ -38,7 +38,8 @@ static const struct argp_option options[] = {
     {"device-null", KEY_NULL, "A B", 0, "two dumps that differ in the device alone; equal, they make it no lever", 1},
     {0, 0, 0, 0, "Rules:", 2},
     {"allow-confounded", KEY_ALLOW, 0, 0, "compare imported dumps with unknown or several declared differences", 2},
-    {"session", KEY_SESSION, "DIR", 0, "keep the session in DIR (default: the next number below .q4x)", 2},
+    {"session", KEY_SESSION, "DIR", 0,
+     "bisect keeps its session in DIR (default: the next number below .q4x); report reads it there", 2},
     {0}};
 
 const struct argp cmd_pair_argp = {options, option, 0, 0, 0, 0, 0};

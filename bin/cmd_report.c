@@ -11,6 +11,15 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     return 0;
 }
 
+/* A session is named once, and holds its own dumps and controls. Returns an exit code. */
+static int check_operands(const cmd_pair *p, cmd_ctx *c) {
+    if (p->session && p->operands)
+        return cmd_misuse(c, "--session is the case to report: leave '%.80s' out", p->name[0]);
+    if (p->operands < 2 && (p->floor_a || p->floor_b || p->null_a || p->allow_confounded))
+        return cmd_misuse(c, "a session has its own controls: they go with two dumps");
+    return CMD_OK;
+}
+
 /* The pair that the session's last entry names, with the controls it was judged with. */
 static int from_session(cmd_pair *p, const char *name, json_t **ret_entry, const char **ret_command, cmd_ctx *c) {
     q4x_err err = {0};
@@ -39,8 +48,8 @@ int cmd_report(int argc, char **argv, cmd_ctx *c) {
     cmd_parse(&argp, argc, argv, c, 1, &p);
     char *own = cmd_line(c);
     const char *command = own;
-    int code = CMD_OK;
-    if (p.operands < 2) code = from_session(&p, p.operands ? p.name[0] : p.session, &entry, &command, c);
+    int code = check_operands(&p, c);
+    if (!code && p.operands < 2) code = from_session(&p, p.operands ? p.name[0] : p.session, &entry, &command, c);
     if (!code) code = cmd_case_open(&p, NULL, command, c, &k);
     if (!code) {
         if (entry && cmd_case_unchanged(&k, entry, &err))

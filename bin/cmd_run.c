@@ -10,7 +10,7 @@
 typedef struct {
     cmd_gen gen;
     const char *logits;
-    int all_rows;
+    int rows_given, all_rows;
 } options;
 
 typedef struct {
@@ -39,6 +39,7 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     case KEY_ROWS:
         if (strcmp(arg, "all") && strcmp(arg, "last"))
             argp_error(state, "--logits-rows: '%.40s', expected last or all", arg);
+        o->rows_given = 1;
         o->all_rows = !strcmp(arg, "all");
         return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -213,6 +214,7 @@ int cmd_run(int argc, char **argv, cmd_ctx *c) {
     cmd_parse(&argp, argc, argv, c, 1, &o);
     result r = {.o = &o, .c = c, .ids = json_array(), .forwards = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
+    if (!code && o.rows_given && !o.logits) code = cmd_misuse(c, "--logits-rows goes with --logits FILE");
     if (!code) code = run(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&r, c);
     json_decref(r.ids);
     json_decref(r.forwards);

@@ -17,26 +17,28 @@ typedef struct {
     int header_only;
 } options;
 
-static int64_t number(struct argp_state *state, const char *what, const char *arg) {
+static int64_t number(struct argp_state *state, const char *what, const char *arg, int64_t least, int64_t most) {
     char *end;
     errno = 0;
     long long v = strtoll(arg, &end, 10);
-    if (errno || end == arg || *end || v < 0 || strchr(arg, '-'))
-        argp_error(state, "%s: '%.40s', expected a number", what, arg);
+    if (errno || end == arg || *end || v < least || v > most)
+        argp_error(state, "%s: '%.40s', expected a number from %lld to %lld", what, arg, (long long)least,
+                   (long long)most);
     return v;
 }
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
+    if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case 't': o->type = arg; return 0;
-    case KEY_LAYERS: o->layers = number(state, "--layers", arg); return 0;
-    case KEY_EXPERTS: o->experts = number(state, "--experts", arg); return 0;
-    case KEY_BASE: o->base = number(state, "--ngram-base", arg); return 0;
-    case KEY_VOCAB: o->vocab = number(state, "--vocab", arg); return 0;
-    case KEY_SHARDS: o->shards = number(state, "--shards", arg); return 0;
-    case KEY_SEED: o->seed = number(state, "--seed", arg); return 0;
-    case KEY_THREADS: o->threads = number(state, "--threads", arg); return 0;
+    case KEY_LAYERS: o->layers = number(state, "--layers", arg, 1, INT32_MAX); return 0;
+    case KEY_EXPERTS: o->experts = number(state, "--experts", arg, 1, INT32_MAX); return 0;
+    case KEY_BASE: o->base = number(state, "--ngram-base", arg, 0, INT64_MAX); return 0;
+    case KEY_VOCAB: o->vocab = number(state, "--vocab", arg, 1, INT32_MAX); return 0;
+    case KEY_SHARDS: o->shards = number(state, "--shards", arg, 1, INT32_MAX); return 0;
+    case KEY_SEED: o->seed = number(state, "--seed", arg, 0, INT64_MAX); return 0;
+    case KEY_THREADS: o->threads = number(state, "--threads", arg, 1, 1024); return 0;
     case KEY_HEADER: o->header_only = 1; return 0;
     case ARGP_KEY_ARG:
         if (!o->geometry)
@@ -72,10 +74,6 @@ static const char *type_word(int i, void *ctx) {
     return q4x_file_types[i].name;
 }
 
-static int clamp(int64_t v) {
-    return v > INT32_MAX ? INT32_MAX : (int)v;
-}
-
 /* The geometry as asked for. Returns an exit code. */
 static int choose(const options *o, cmd_ctx *c, q4x_geometry *g, q4x_synth *s) {
     q4x_err err = {0};
@@ -87,11 +85,11 @@ static int choose(const options *o, cmd_ctx *c, q4x_geometry *g, q4x_synth *s) {
                           near ? "; did you mean " : "", near ? near : "");
     }
     *g = *base;
-    if (o->layers >= 0) g->L = clamp(o->layers);
-    if (o->vocab >= 0) g->V = clamp(o->vocab);
+    if (o->layers >= 0) g->L = (int32_t)o->layers;
+    if (o->vocab >= 0) g->V = (int32_t)o->vocab;
     if ((o->experts >= 0 || o->base >= 0) && !q4x_geometry_is_flash(g))
         return cmd_misuse(c, "%s has no experts and no n-gram table", g->name);
-    if (o->experts >= 0) g->E = clamp(o->experts);
+    if (o->experts >= 0) g->E = (int32_t)o->experts;
     if (o->base >= 0) g->ngram_base = o->base;
     int ft = o->type ? q4x_file_type_find(o->type) : (int)g->type;
     if (ft < 0) {
@@ -103,10 +101,8 @@ static int choose(const options *o, cmd_ctx *c, q4x_geometry *g, q4x_synth *s) {
     *s = (q4x_synth){.g = g,
                      .type = (q4x_file_type)ft,
                      .seed = (uint64_t)(o->seed < 0 ? 0 : o->seed),
-                     .shards = clamp(o->shards < 0 ? 0 : o->shards),
-                     .threads = clamp(o->threads < 0     ? 0
-                                      : o->threads > 256 ? 256
-                                                         : o->threads)};
+                     .shards = o->shards < 0 ? 0 : (int)o->shards,
+                     .threads = o->threads < 0 ? 0 : (int)o->threads};
     return CMD_OK;
 }
 
@@ -231,6 +227,7 @@ int cmd_synth(int argc, char **argv, cmd_ctx *c) {
     int rc = choose(&o, c, &g, &s);
     if (rc) return rc;
     if (!o.out && !o.header_only) return cmd_misuse(c, "expected the file to write");
+    if (o.header_only && o.threads > 0) return cmd_misuse(c, "--threads: --header-only makes no weights");
     rc = work(&o, c, &s, &err);
     return rc < 0 ? cmd_fail(c, &err) : rc;
 }

@@ -12,6 +12,7 @@ typedef struct {
     cmd_gen gen;
     q4x_tap_opts tap;
     const char *name, *out;
+    int rows_given;
     char path[4096];
 } options;
 
@@ -74,6 +75,7 @@ static error_t option(int key, char *arg, struct argp_state *state) {
         if (parse_mode(arg, &o->tap.mode)) argp_error(state, "--mode: '%.40s', expected hash, sketch or full", arg);
         return 0;
     case KEY_ROWS:
+        o->rows_given = 1;
         if (parse_rows(arg, &o->tap)) argp_error(state, "--rows: '%.40s', expected all, N or A-B", arg);
         return 0;
     case KEY_BANDS: o->tap.bands = 1; return 0;
@@ -184,6 +186,15 @@ static int print(const options *o, const result *r, cmd_ctx *c) {
     return code || !(r->perturbation.differing + r->read_twice.differing) ? code : CMD_DIVERGED;
 }
 
+/* What was asked for and would not be kept. Returns an exit code. */
+static int check_taps(const options *o, cmd_ctx *c) {
+    if (o->tap.mode != Q4X_MODE_HASH) return CMD_OK;
+    if (o->rows_given) return cmd_misuse(c, "--rows: --mode hash keeps no rows");
+    if ((o->tap.layers || o->tap.nodes) && !o->tap.bands)
+        return cmd_misuse(c, "--layer and --node: --mode hash keeps the same of all nodes, without --bands");
+    return CMD_OK;
+}
+
 /* Where the dump goes and what its arm is called, from --arm and -o. */
 static int name_dump(options *o, cmd_ctx *c) {
     if (!o->name && !o->out) return cmd_misuse(c, "where to? Give --arm NAME (writes NAME.q4d) or -o FILE");
@@ -224,6 +235,7 @@ int cmd_tap(int argc, char **argv, cmd_ctx *c) {
     cmd_parse(&argp, argc, argv, c, 1, &o);
     result r = {.o = &o, .c = c, .ids = json_array(), .inert = json_array(), .nonfinite = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
+    if (!code) code = check_taps(&o, c);
     if (!code) code = name_dump(&o, c);
     if (!code) code = tap(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&o, &r, c);
     json_decref(r.ids);

@@ -12,23 +12,16 @@ typedef struct {
     cmd_text text;
     int32_t *ids; /* owned */
     int32_t n;
-    int ids_given;
+    const char *ids_given; /* as given */
 } options;
 
 enum { KEY_IDS = 0x200 };
 
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
-    q4x_err err = {0};
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
-    case KEY_IDS:
-        free(o->ids);
-        o->ids = NULL;
-        o->n = 0;
-        o->ids_given = 1;
-        if (cmd_parse_ids("--ids", arg, &o->ids, &o->n, &err)) argp_error(state, "%s", err.msg);
-        return 0;
+    case KEY_IDS: o->ids_given = arg; return 0;
     case ARGP_KEY_ARG:
         if (o->model) return ARGP_ERR_UNKNOWN;
         o->model = arg;
@@ -97,10 +90,13 @@ static int tokenize(options *o, cmd_ctx *c) {
     q4x_tok *t = NULL;
     char *text = NULL;
     size_t n = 0;
-    if (!o->ids_given) TRY(cmd_text_read(&o->text, &text, &n, &err));
+    if (o->ids_given)
+        TRY(cmd_parse_ids("--ids", o->ids_given, &o->ids, &o->n, &err));
+    else
+        TRY(cmd_text_read(&o->text, &text, &n, &err));
     TRY(q4x_model_open(o->model, &m, &err));
     TRY(cmd_tok_need(m, &t, &err));
-    if (!o->ids_given) TRY(q4x_tok_encode(t, text, n, o->text.plain ? Q4X_TOK_PLAIN : 0, &o->ids, &o->n, &err));
+    if (!o->ids_given) TRY(cmd_text_encode(&o->text, t, text, n, &o->ids, &o->n, &err));
 done:;
     int code = rc ? cmd_refused(c, &err) : print(t, o, c, &err);
     free(text);
@@ -126,8 +122,10 @@ int cmd_tokenize(int argc, char **argv, cmd_ctx *c) {
     int code = CMD_OK;
     if (!o.model)
         code = cmd_misuse(c, "which model? Expected a .gguf file or a checkpoint folder");
-    else if (o.ids_given + cmd_text_given(&o.text) != 1)
+    else if (!o.ids_given + !cmd_text_given(&o.text) != 1)
         code = cmd_misuse(c, "what? Give one of -p TEXT, --prompt-file FILE and --ids 1,2,3");
+    else if (o.ids_given && o.text.plain)
+        code = cmd_misuse(c, "--no-special goes with text");
     else
         code = tokenize(&o, c);
     free(o.ids);

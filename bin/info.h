@@ -60,6 +60,9 @@ void info_fits(const q4x_need *d, char *buf, size_t size, uint64_t *ret_here);
 void info_text(const info_model *f, const info_options *o, int verbose);
 json_t *info_json(const info_model *f);
 
+/* One node of `q4x info --nodes`: into the list, or, NULL, as a line. */
+void info_node(json_t *list, const char *name, int is_public, int is_state);
+
 int info_dump(const info_options *o, cmd_ctx *c);
 
 #endif

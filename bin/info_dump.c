@@ -87,6 +87,12 @@ static void dump_text(const q4x_dump *d, int verbose) {
                d->nodes[i].levers ? d->nodes[i].levers : "");
 }
 
+static int dump_nodes(const q4x_dump *d, cmd_ctx *c) {
+    json_t *list = c->json ? json_array() : NULL;
+    for (int i = 0; i < d->nnodes; i++) info_node(list, d->nodes[i].name, d->nodes[i].is_public, d->nodes[i].is_state);
+    return c->json ? cmd_print_json(c, list, 9) : CMD_OK;
+}
+
 int info_dump(const info_options *o, cmd_ctx *c) {
     q4x_err err = {0};
     q4x_dump *d = NULL;
@@ -94,11 +100,7 @@ int info_dump(const info_options *o, cmd_ctx *c) {
     if (cmd_dump_read(o->file, &d, &err))
         code = cmd_fail(c, &err);
     else if (o->nodes)
-        for (int i = 0; i < d->nnodes; i++)
-            printf("%s%s\n", d->nodes[i].name,
-                   d->nodes[i].is_public  ? " public"
-                   : d->nodes[i].is_state ? " state"
-                                          : "");
+        code = dump_nodes(d, c);
     else if (c->json)
         code = cmd_print_json(c, dump_json(d), 9);
     else

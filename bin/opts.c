@@ -6,14 +6,16 @@
 #include <string.h>
 
 #include "bin/cmd.h"
+#include "lib/io.h"
 
 enum { KEY_IDS = 0x100, KEY_DEVICE, KEY_SPEC, KEY_THREADS, KEY_FORCE, KEY_STOP, KEY_AS };
 enum { MAX_IDS = 1 << 24 };
 
 /* ---- lists of ids ---- */
 
-/* Ids with blanks, lines or one comma between them; a comma that no id follows, or none precedes, is a mistake. */
-static int parse_list(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
+/* Ids with blanks, lines or one comma between them; a comma that no id follows, or none precedes, is a mistake: wrong
+ * is its code. */
+static int parse_list(const char *what, const char *text, int wrong, int32_t **ret, int32_t *ret_n, q4x_err *err) {
     int32_t *ids = NULL, n = 0, cap = 0;
     const char *p = text;
     for (int due = 0;; due = *p == ',', p += due) {
@@ -25,8 +27,8 @@ static int parse_list(const char *what, const char *text, int32_t **ret, int32_t
         if (v < 0 || v > INT32_MAX || errno || (*end && *end != ',' && !isspace((unsigned char)*end))) {
             int len = (int)strcspn(p, ", \t\r\n");
             free(ids);
-            return q4x_fail(err, Q4X_E_ARG, "%s: element %d is '%.*s', expected a token id", what, n,
-                            len < 20 ? len : 20, p);
+            return q4x_fail(err, wrong, "%s: element %d is '%.*s', expected a token id", what, n, len < 20 ? len : 20,
+                            p);
         }
         if (n == cap) {
             cap = cap ? 2 * cap : 64;
@@ -46,25 +48,21 @@ static int parse_list(const char *what, const char *text, int32_t **ret, int32_t
 }
 
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
-    if (text[0] != '@') return parse_list(what, text, ret, ret_n, err);
+    if (text[0] != '@') return parse_list(what, text, Q4X_E_ARG, ret, ret_n, err);
+    const char *path = text + 1;
     char *file = NULL;
-    size_t n;
-    int rc = cmd_read_file(text + 1, &file, &n, err);
-    if (rc) return rc;
-    rc = parse_list(what, file, ret, ret_n, err);
+    size_t n = 0;
+    int rc = cmd_read_file(path, &file, &n, err);
+    if (!rc && memchr(file, 0, n))
+        rc = q4x_fail(err, Q4X_E_FORMAT, "%s: byte %zu is 0, expected token ids as text", q4x_tail(path), strlen(file));
+    if (!rc) rc = parse_list(q4x_tail(path), file, Q4X_E_FORMAT, ret, ret_n, err);
+    if (!rc && !*ret_n) rc = q4x_fail(err, Q4X_E_FORMAT, "%s: empty, expected token ids", q4x_tail(path));
     free(file);
+    q4x_err_prefix(rc ? err : NULL, "%s", what);
     return rc;
 }
 
 /* ---- argp ---- */
-
-static void ids_option(struct argp_state *state, const char *what, const char *arg, int32_t **ret, int32_t *ret_n) {
-    q4x_err err = {0};
-    free(*ret);
-    *ret = NULL;
-    *ret_n = 0;
-    if (cmd_parse_ids(what, arg, ret, ret_n, &err)) argp_error(state, "%s", err.msg);
-}
 
 static long number(struct argp_state *state, const char *what, const char *arg, long lo, long hi) {
     char *end;
@@ -79,16 +77,13 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
     cmd_gen *g = state->input;
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
-    case KEY_IDS:
-        g->ids_given = 1;
-        ids_option(state, "--ids", arg, &g->prompt, &g->n_prompt);
-        return 0;
+    case KEY_IDS: g->ids = arg; return 0;
     case 'n':
         g->n_given = 1;
         g->n = (int32_t)number(state, "-n", arg, 1, MAX_IDS);
         return 0;
-    case KEY_FORCE: ids_option(state, "--force-ids", arg, &g->force, &g->n_force); return 0;
-    case KEY_STOP: ids_option(state, "--stop", arg, &g->stop, &g->n_stop); return 0;
+    case KEY_FORCE: g->force_ids = arg; return 0;
+    case KEY_STOP: g->stop_ids = arg; return 0;
     case KEY_SPEC: g->spec = arg; return 0;
     case KEY_DEVICE: g->device = arg; return 0;
     case KEY_THREADS: g->threads = (int)number(state, "--threads", arg, 1, 1024); return 0;
@@ -117,8 +112,12 @@ static const struct argp_option gen_options[] = {
     {0, 0, 0, 0, "The arm:", 2},
     {"spec", KEY_SPEC, "ARM", 0, "DEVICE[/THREADS][:LEVER=VALUE[@GLOB[#F]],...], such as cpu:act=bf16", 2},
     {"device", KEY_DEVICE, "NAME", 0, "cpu (default) or cuda", 2},
-    {"lever", 'l', "K=V[@GLOB[#F]]", 0, "set a lever, everywhere or at nodes GLOB in forward F; may be repeated", 2},
-    {"as", KEY_AS, "PROFILE", 0, "set the levers of a profile", 2},
+    {"lever", 'l', "K=V[@GLOB[#F]]", 0,
+     "set a lever, everywhere or at nodes GLOB in forward F; may be repeated: --lever and --as apply behind --spec, "
+     "from "
+     "left to right, and the last to set a lever counts",
+     2},
+    {"as", KEY_AS, "PROFILE", 0, "set the levers of a profile; an arm has one at most", 2},
     {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 2},
     {0}};
 
@@ -142,18 +141,31 @@ static int spell_arm(const cmd_gen *g, char *buf, size_t size) {
     return n < 0 || (size_t)n >= size;
 }
 
+static int read_ids(cmd_gen *g, q4x_err *err) {
+    int rc = 0;
+    if (g->ids) TRY(cmd_parse_ids("--ids", g->ids, &g->prompt, &g->n_prompt, err));
+    if (g->force_ids) TRY(cmd_parse_ids("--force-ids", g->force_ids, &g->force, &g->n_force, err));
+    if (g->stop_ids) TRY(cmd_parse_ids("--stop", g->stop_ids, &g->stop, &g->n_stop, err));
+done:
+    return rc;
+}
+
 int cmd_gen_ready(cmd_gen *g, cmd_ctx *c) {
     q4x_err err = {0};
     char spec[sizeof g->arm.spec];
     if (!g->model) return cmd_misuse(c, "which model? Expected a .gguf file or a checkpoint folder");
-    if (!g->ids_given && !cmd_text_given(&g->text))
+    if (!g->ids && !cmd_text_given(&g->text))
         return cmd_misuse(c, "which prompt? Give it as text, -p TEXT, or as token ids, --ids 1,2,3");
-    if (g->ids_given && cmd_text_given(&g->text))
+    if (g->ids && cmd_text_given(&g->text))
         return cmd_misuse(c, "two prompts: give --ids, or text with -p or --prompt-file");
+    if (g->ids && g->text.plain) return cmd_misuse(c, "--no-special goes with a prompt of text");
     if (g->spec && g->device) return cmd_misuse(c, "--spec names the device already: leave --device out");
     if (spell_arm(g, spec, sizeof spec)) return cmd_misuse(c, "the arm is longer than %zu characters", sizeof spec - 1);
     if (q4x_arm_parse(spec, &g->arm, &err)) return cmd_misuse(c, "%s", err.msg);
+    if (g->threads && g->arm.threads)
+        return cmd_misuse(c, "the arm names %d threads already: leave --threads out", g->arm.threads);
     if (g->threads) g->arm.threads = g->threads;
+    if (read_ids(g, &err)) return cmd_refused(c, &err);
     if (!g->n_given) g->n = g->n_force ? g->n_force + 1 : 8;
     return CMD_OK;
 }

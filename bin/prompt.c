@@ -62,13 +62,26 @@ int cmd_tok_need(const q4x_model *m, q4x_tok **ret, q4x_err *err) {
                     q4x_tail(q4x_model_path(m)));
 }
 
+static const char *file_of(const cmd_text *in) {
+    return strcmp(in->file, "-") ? q4x_tail(in->file) : "standard input";
+}
+
+int cmd_text_encode(const cmd_text *in, const q4x_tok *t, const char *text, size_t n, int32_t **ret, int32_t *ret_n,
+                    q4x_err *err) {
+    int rc = q4x_tok_encode(t, text, n, in->plain ? Q4X_TOK_PLAIN : 0, ret, ret_n, err);
+    if (!rc || !in->file) return rc;
+    if (rc == Q4X_E_ARG) rc = err->code = Q4X_E_FORMAT; /* it is the file that is wrong */
+    q4x_err_prefix(err, "%s", file_of(in));
+    return rc;
+}
+
 int cmd_gen_prompt(cmd_gen *g, const q4x_model *m, q4x_err *err) {
     if (!cmd_text_given(&g->text)) return 0;
     int rc = cmd_text_read(&g->text, &g->prompt_text, &g->prompt_len, err);
     if (!rc) rc = cmd_tok_need(m, &g->tok, err);
     if (rc) return rc;
-    rc = q4x_tok_encode(g->tok, g->prompt_text, g->prompt_len, g->text.plain ? Q4X_TOK_PLAIN : 0, &g->prompt,
-                        &g->n_prompt, err);
+    if (!g->prompt_len) return q4x_fail(err, Q4X_E_FORMAT, "%s: empty, expected a prompt", file_of(&g->text));
+    rc = cmd_text_encode(&g->text, g->tok, g->prompt_text, g->prompt_len, &g->prompt, &g->n_prompt, err);
     q4x_err_prefix(rc ? err : NULL, "prompt");
     return rc;
 }

@@ -14,6 +14,7 @@
 #include "lib/io.h"
 #include "lib/names.h"
 #include "lib/tok_give.h"
+#include "lib/utf8.h"
 
 /* ---- the architectures behind one type ---- */
 
@@ -131,13 +132,20 @@ static int64_t count_left_out(const q4x_model *m) {
     return n;
 }
 
+static int check_name(const char *name, q4x_err *err) {
+    const size_t n = strlen(name), good = q4x_utf8_valid((const uint8_t *)name, n);
+    if (good == n) return 0;
+    return q4x_fail(err, Q4X_E_ARG, "name '%.60s': not UTF-8 from byte %zu on; give another with --name", name, good);
+}
+
 int q4x_convert(const q4x_model *m, const char *path, const q4x_convert_opts *o, q4x_convert_done *ret, q4x_err *err) {
     const arch_row *a = NULL;
     void *w = NULL;
     items l = {0};
     q4x_copy c = {.from = m, .nth = o->nth, .log = o->log};
     q4x_convert_done done = {0};
-    int rc = find_arch(m, &a, err);
+    int rc = check_name(o->name, err);
+    if (!rc) rc = find_arch(m, &a, err);
     if (rc) return rc;
     TRY(a->bind(m, &w, &l.d, err));
     TRY(q4x_gguf_out_new(path, &(q4x_gguf_cut){0}, &c.out, err));

@@ -17,7 +17,7 @@
 
 typedef struct {
     q4x_file_type type;
-    const char *name; /* general.name */
+    const char *name; /* general.name; UTF-8, Q4X_E_ARG */
     int no_tokenizer; /* 1: leave tokenizer.json out */
     int nth;
     q4x_log *log; /* progress and what was left out; NULL: none */

@@ -29,3 +29,13 @@ q4x info --plan --device gpu models/demo.gguf; echo $?
 q4x info --plan --device cpu:act=bf16 models/demo.gguf; echo $?
 q4x info --ctx 5 models/demo.gguf; echo $?
 q4x tap models/demo.gguf --ids 1 -n 1 --arm a >/dev/null; q4x info --hash a; echo $?
+# names as JSON, of a model and of a dump
+q4x info -n --json models/micro-a-bf16.gguf >n.json
+q4x info -n models/micro-a-bf16.gguf | wc -l
+grep -c '"name"' n.json; grep -c '"public": true' n.json; grep -c '"state": true' n.json
+q4x tap models/micro-a-bf16.gguf --ids 1 -n 1 --arm n >o
+q4x info -n --json n | cmp - n.json && echo the same
+# bytes that no header accounts for
+{ cat models/demo.gguf; printf 'more'; } >more.gguf
+q4x info more.gguf | sed -n '/^unusual/,$p'
+q4x info more.gguf --json | sed -n '/"unusual"/,$p'

@@ -12,7 +12,6 @@ try run models/demo.gguf --ids 1,2,x
 try run models/demo.gguf --ids 1,,2
 try run models/demo.gguf --ids -1
 try run models/demo.gguf --ids 99999999999
-try run models/demo.gguf --ids @missing
 try run models/demo.gguf --ids 1 -p text
 try run models/demo.gguf -p text --prompt-file file
 try tokenize
