@@ -44,15 +44,23 @@ static int32_t forced_ids(const bis_case *c, int arm, int32_t *ids) {
     return n;
 }
 
-int bis_again(const bis_case *c, int arm, const char *model, FILE *o) {
+/* As the dump has it, when the shell will find the file by it. */
+static const char *model_path(const q4x_dump *d) {
+    const char *path = bis_header_str(d, "model.path");
+    for (const char *p = path; p && *p; p++)
+        if (*p < 0x20 || *p > 0x7e) return NULL;
+    return path && *path ? path : NULL;
+}
+
+int bis_again(const bis_case *c, int arm, int with_path, FILE *o) {
     const q4x_dump *d = arm ? c->rq.b : c->rq.a;
-    const char *spec = bis_header_str(d, "arm.spec");
+    const char *spec = bis_header_str(d, "arm.spec"), *model = with_path ? model_path(d) : NULL;
     if (!c->again[0] || c->header.imported_a || c->header.imported_b || !spec || d->nforwards < 1) return 0;
     const q4x_forward *first = &d->forwards[0];
     int32_t *forced = malloc(MAX_IDS * sizeof *forced);
     if (!forced) return 0;
     fputs("q4x tap ", o);
-    put_word(o, model);
+    put_word(o, model ? model : "MODEL");
     if (first->n_ids <= MAX_IDS)
         put_ids(o, "--ids", first->ids, first->n_ids);
     else

@@ -225,14 +225,14 @@ static json_t *lines(const bis_lines *l) {
     return a;
 }
 
-static json_t *commands(const bis_case *c) {
+static json_t *commands(const bis_case *c, int with_path) {
     json_t *a = json_array();
     for (int arm = 0; arm < 2; arm++) {
         char *text = NULL;
         size_t size;
         FILE *f = open_memstream(&text, &size);
         if (!f) break;
-        int any = bis_again(c, arm, "MODEL", f);
+        int any = bis_again(c, arm, with_path, f);
         fclose(f);
         if (any && text) json_array_append_new(a, json_string(text));
         free(text);
@@ -262,7 +262,7 @@ static json_t *details(const bis_case *c) {
     }
     json_object_set_new(j, "notes", lines(&c->notes));
     json_object_set_new(j, "next", lines(&c->next));
-    json_object_set_new(j, "next_commands", commands(c));
+    json_object_set_new(j, "next_commands", commands(c, 0));
     json_object_set_new(j, "not_established", lines(&c->limits));
     return j;
 }
@@ -281,6 +281,7 @@ static json_t *provenance(const bis_case *c, const bis_names *n) {
     json_object_set_new(j, "free_a", fa ? json_deep_copy(fa) : json_null());
     json_object_set_new(j, "free_b", fb ? json_deep_copy(fb) : json_null());
     json_object_set_new(j, "free_differences", fields(c, 1));
+    json_object_set_new(j, "next_commands", commands(c, 1));
     return j;
 }
 

@@ -43,6 +43,20 @@ static void free_line(FILE *o, const char *label, const char *value) {
     if (value) bis_fold(o, label, "    ", value);
 }
 
+/* What can be pasted is not folded. A line of ``` in a path would end the block. */
+static void again(const bis_case *c, FILE *o) {
+    for (int arm = 0; arm < 2; arm++) {
+        char *text = NULL;
+        size_t size;
+        FILE *s = open_memstream(&text, &size);
+        if (!s) return;
+        int any = bis_again(c, arm, 1, s);
+        fclose(s);
+        if (any && text && !strchr(text, '`')) fprintf(o, "%s%s\n", arm ? "" : "\nthe arms again:\n", text);
+        free(text);
+    }
+}
+
 static void provenance(const bis_case *c, const bis_names *n, FILE *o) {
     static const char *const key[] = {"tool.version", "tool.commit", "tool.kernels_hash", "tool.compiler", "tool.flags",
                                       "free.time",    "free.boot",   "free.isa",          "model.path"};
@@ -80,6 +94,7 @@ static void provenance(const bis_case *c, const bis_names *n, FILE *o) {
         free_line(o, label, text);
         free(text);
     }
+    again(c, o);
     fprintf(o, "```\n\n<!-- /provenance -->\n\n");
 }
 
@@ -260,9 +275,13 @@ static void commands(const bis_case *c, FILE *o) {
     FILE *s = open_memstream(&text, &size);
     if (!s) return;
     for (int arm = 0; arm < 2; arm++)
-        if (bis_again(c, arm, "MODEL", s)) fputc('\n', s);
+        if (bis_again(c, arm, 0, s)) fputc('\n', s);
     fclose(s);
-    if (text && *text) fprintf(o, "The first of these, as commands:\n\n```sh\n%s```\n\n", text);
+    if (text && *text)
+        fprintf(
+            o,
+            "The first of these, as commands; the provenance block has them with the model's path:\n\n```sh\n%s```\n\n",
+            text);
     free(text);
 }
 

@@ -182,12 +182,11 @@ static void flips(pen *w) {
 /* What can be pasted is not folded. */
 static void commands(pen *w) {
     for (int arm = 0; arm < 2; arm++) {
-        const char *model = bis_header_str(arm ? w->c->rq.b : w->c->rq.a, "model.path");
         char *text = NULL;
         size_t size;
         FILE *f = open_memstream(&text, &size);
         if (!f) return;
-        int any = bis_again(w->c, arm, model ? model : "MODEL", f);
+        int any = bis_again(w->c, arm, 1, f);
         fclose(f);
         if (any && text) line(w, "", "%s", text);
         free(text);

@@ -70,7 +70,7 @@ static char *command(const bis_case *c, int arm) {
     size_t size;
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
-    int any = bis_again(c, arm, "m.gguf", f);
+    int any = bis_again(c, arm, 1, f);
     fclose(f);
     assert_int_equal(any, *text != 0);
     return text;
@@ -93,11 +93,12 @@ static void rows_of_a_long_prompt(void **s) {
     assert_int_equal(p.c->reason, BIS_R_rows_not_kept);
     assert_true(
         says(&p.c->next, "`--bands --rows all --layer 0 --node '*'`: not all rows of L00.moe.logits were kept"));
-    expect_command(p.c, 0,
-                   "q4x tap m.gguf --ids 3,8,13,18,23 -n 6 --bands --rows all --layer 0 --node '*' --arm again-a");
-    expect_command(p.c, 1,
-                   "q4x tap m.gguf --ids 3,8,13,18,23 -n 6 --spec cpu:act=bf16 --bands --rows all --layer 0 --node '*' "
-                   "--arm again-b");
+    expect_command(
+        p.c, 0, "q4x tap models/m.gguf --ids 3,8,13,18,23 -n 6 --bands --rows all --layer 0 --node '*' --arm again-a");
+    expect_command(
+        p.c, 1,
+        "q4x tap models/m.gguf --ids 3,8,13,18,23 -n 6 --spec cpu:act=bf16 --bands --rows all --layer 0 --node '*' "
+        "--arm again-b");
     pair_free(&p);
 }
 
@@ -113,6 +114,44 @@ static void what_bands_keep_need_not_be_asked_for(void **s) {
         pair_judge(&p);
         assert_int_equal(p.c->reason, BIS_R_rows_not_kept);
         assert_string_equal(p.c->again, "--bands --rows all");
+        pair_free(&p);
+    }
+}
+
+/* A path stands where provenance does; one that the shell would not find, or none, is MODEL. */
+static void paths(void **s) {
+    static const struct {
+        const char *path, *want;
+    } list[] = {{"m.gguf", "q4x tap m.gguf "},
+                {"/a b/it's.gguf", "q4x tap '/a b/it'\\''s.gguf' "},
+                {"m\xc3\xa9.gguf", "q4x tap MODEL "},
+                {"a\nb", "q4x tap MODEL "},
+                {"", "q4x tap MODEL "},
+                {NULL, "q4x tap MODEL "}};
+    (void)s;
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
+        pair p;
+        pair_honest(&p);
+        p.a.rows_kept = p.b.rows_kept = 2;
+        p.hb.round = "moe.logits";
+        pair_make(&p);
+        json_t *m = json_object_get(p.da->header, "model");
+        if (list[k].path)
+            json_object_set_new(m, "path", json_string(list[k].path));
+        else
+            json_object_del(m, "path");
+        pair_judge(&p);
+        char *with = command(p.c, 0), *text = NULL;
+        size_t size;
+        FILE *f = open_memstream(&text, &size);
+        assert_non_null(f);
+        assert_true(bis_again(p.c, 0, 0, f));
+        fclose(f);
+        if (strncmp(with, list[k].want, strlen(list[k].want))) fail_msg("%s: '%s'", list[k].want, with);
+        assert_int_equal(strncmp(text, "q4x tap MODEL ", 14), 0);
+        assert_string_equal(strstr(text, " --ids"), strstr(with, " --ids"));
+        free(with);
+        free(text);
         pair_free(&p);
     }
 }
@@ -220,6 +259,7 @@ int main(void) {
         cmocka_unit_test(rows_of_a_long_prompt),
         cmocka_unit_test(what_bands_keep_need_not_be_asked_for),
         cmocka_unit_test(bands),
+        cmocka_unit_test(paths),
         cmocka_unit_test(forced_ids_are_given_again),
         cmocka_unit_test(parted_ids),
         cmocka_unit_test(words_are_quoted),
