@@ -111,6 +111,10 @@ void cmd_put_text(FILE *to, const char *text, size_t n);
 /* The same as part of a line, into buf, cut to size: characters that drive a terminal, those that turn the direction
  * and what is no UTF-8 become \xHH. Returns buf. */
 const char *cmd_plain(const char *text, size_t n, char *buf, size_t size);
+/* The rest of a line that stands at column `at`, and its end: words, and where they reach column `width` a new line at
+ * `indent`. A hard blank keeps two words together. */
+#define CMD_HARD_BLANK "\x1f"
+void cmd_put_words(const char *text, int at, int indent, int width);
 /* Any bytes on one line, quoted: printable ASCII as it is, else \n \r \t \\ \" or \xHH. */
 void cmd_put_bytes(FILE *to, const uint8_t *p, size_t n);
 

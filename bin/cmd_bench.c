@@ -49,9 +49,9 @@ static int taps(const q4x_net *net, const char *dir, q4x_err *err) {
     q4x_tap_cost c;
     int rc = q4x_bench_taps(net, 0, PROMPT, STEPS, REPEATS, path, &c, err);
     if (rc) return rc;
-    printf("\nsketch taps of the public nodes: forward of %d ids %.1f ms, tapped %.1f ms, ratio %.2f; "
-           "decode step %.2f ms, tapped %.2f ms, ratio %.2f\n",
-           PROMPT, 1e3 * c.plain_prompt, 1e3 * c.tapped_prompt, c.tapped_prompt / c.plain_prompt, 1e3 * c.plain_decode,
+    printf("\nsketch taps of the public nodes: forward of %d ids %.1f ms, tapped %.1f ms, ratio %.2f\n", PROMPT,
+           1e3 * c.plain_prompt, 1e3 * c.tapped_prompt, c.tapped_prompt / c.plain_prompt);
+    printf("                                 decode step %.2f ms, tapped %.2f ms, ratio %.2f\n", 1e3 * c.plain_decode,
            1e3 * c.tapped_decode, c.tapped_decode / c.plain_decode);
     return 0;
 }

@@ -81,6 +81,41 @@ static json_t *as_json(void) {
     return json_pack("{s:o, s:o, s:o}", "levers", levers, "plants", plants, "profiles", profiles);
 }
 
+/* The rest of a line on which `at` columns stand, folded behind the column of names: the three texts in a row. */
+static void explain(int at, int indent, const char *text, const char *between, const char *behind) {
+    enum { WIDTH = 110 };
+    char line[400];
+    snprintf(line, sizeof line, "%s%s%s", text, between, behind);
+    printf("%*s", indent - at, "");
+    cmd_put_words(line, indent, indent, WIDTH);
+}
+
+static void print_lever(const q4x_lever *l) {
+    char kind[24], values[400];
+    size_t n = 0;
+    for (const char *p = l->values; *p && n + 4 < sizeof values; p++)
+        n += (size_t)snprintf(values + n, sizeof values - n, "%s%c%s", *p == '|' ? " " : "", *p, *p == '|' ? " " : "");
+    snprintf(kind, sizeof kind, "(%s)", l->kind);
+    explain(printf("%s", l->name), 13, values, "", "");
+    explain(0, 13, l->doc, " ", kind);
+}
+
+static void print_text(void) {
+    for (int i = 0; i < q4x_nlevers; i++) print_lever(&q4x_levers[i]);
+    printf("\nfaults, by plant=\n");
+    for (int i = 0; i < q4x_nplant_kinds; i++) {
+        const q4x_plant_kind *k = &q4x_plant_kinds[i];
+        explain(printf("%s", k->name), 16, k->doc, "", "");
+        explain(0, 16, "at ", acts_at(k), k->first ? "; from forward 1 on" : "");
+    }
+    printf("\nprofiles\n");
+    for (int i = 0; i < q4x_nprofiles; i++) {
+        const q4x_profile *p = &q4x_profiles[i];
+        explain(printf("%s", p->name), 14, *p->items ? p->items : "(none)", "", "");
+        explain(0, 14, p->doc, "; ", *p->proof ? p->proof : "unproven");
+    }
+}
+
 int cmd_levers(int argc, char **argv, cmd_ctx *c) {
     static const struct argp_option own[] = {{"markdown", 'm', 0, 0, "as Markdown tables", 0}, {0}};
     static const struct argp argp = {own,
@@ -99,22 +134,6 @@ int cmd_levers(int argc, char **argv, cmd_ctx *c) {
         print_markdown();
         return CMD_OK;
     }
-    for (int i = 0; i < q4x_nlevers; i++) {
-        const q4x_lever *l = &q4x_levers[i];
-        printf("%-12s ", l->name);
-        print_values(l->values, "", "", " | ");
-        printf("\n             %s (%s)\n", l->doc, l->kind);
-    }
-    printf("\nfaults, by plant=\n");
-    for (int i = 0; i < q4x_nplant_kinds; i++) {
-        const q4x_plant_kind *k = &q4x_plant_kinds[i];
-        printf("%-15s %s\n                at %s%s\n", k->name, k->doc, acts_at(k),
-               k->first ? "; from forward 1 on" : "");
-    }
-    printf("\nprofiles\n");
-    for (int i = 0; i < q4x_nprofiles; i++)
-        printf("%-12s %s\n             %s; %s\n", q4x_profiles[i].name,
-               q4x_profiles[i].items[0] ? q4x_profiles[i].items : "(none)", q4x_profiles[i].doc,
-               q4x_profiles[i].proof[0] ? q4x_profiles[i].proof : "unproven");
+    print_text();
     return CMD_OK;
 }

@@ -4,6 +4,8 @@
 
 #include "bin/info.h"
 
+enum { WIDTH = 110 };
+
 typedef struct {
     int64_t taps, sketches, stats, bands, full, selections;
 } dump_counts;
@@ -48,12 +50,14 @@ static json_t *dump_json(const q4x_dump *d) {
                      (json_int_t)n.full, "selections", (json_int_t)n.selections);
 }
 
+/* A line a key, folded: what is to be read by machines is in --json. */
 static void print_keys(json_t *object) {
     const char *key;
     json_t *v;
     json_object_foreach(object, key, v) {
-        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(9));
-        printf("%-10s %s\n", key, text ? text : "?");
+        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        const int at = printf("%-10s ", key);
+        cmd_put_words(text ? text : "?", at, 11, WIDTH);
         free(text);
     }
 }

@@ -14,28 +14,9 @@ static double bits(uint64_t bytes, uint64_t elements) {
     return 8.0 * (double)bytes / (double)(elements ? elements : 1);
 }
 
-/* The rest of a line that stands at column `at`: words, and where they reach the edge a new line at `indent`. '~' is a
- * blank that keeps two words together. */
-static void put_words(const char *text, int at, int indent) {
-    for (const char *p = text; *p;) {
-        int n = (int)strcspn(p, " ");
-        if (at > indent && at + 1 + n > WIDTH) {
-            printf("\n%*s", indent, "");
-            at = indent;
-        } else if (p != text) {
-            putchar(' ');
-            at++;
-        }
-        for (int i = 0; i < n; i++) putchar(p[i] == '~' ? ' ' : p[i]);
-        at += n;
-        p += n + (p[n] == ' ');
-    }
-    putchar('\n');
-}
-
 static void field(const char *name, const char *text) {
     printf("%-14s", name);
-    put_words(text, 14, 14);
+    cmd_put_words(text, 14, 14, WIDTH);
 }
 
 /* "1.23 GB" */
@@ -120,7 +101,7 @@ static void put_setting(const q4x_setting *s) {
     q4x_setting_value(s, value, sizeof value);
     switch (s->from) {
     case Q4X_FROM_FILE: snprintf(from, sizeof from, "%s", s->key); break;
-    case Q4X_FROM_DEFAULT: snprintf(from, sizeof from, "default, %s (no~%s)", s->why, s->key); break;
+    case Q4X_FROM_DEFAULT: snprintf(from, sizeof from, "default, %s (no" CMD_HARD_BLANK "%s)", s->why, s->key); break;
     case Q4X_FROM_DERIVED: snprintf(from, sizeof from, "= %s", s->why); break;
     default: snprintf(from, sizeof from, "fixed: %s", s->why); break;
     }
@@ -130,7 +111,7 @@ static void put_setting(const q4x_setting *s) {
         n = 0;
     }
     n += printf("%*s", n ? 1 : AT, "");
-    put_words(from, n, AT);
+    cmd_put_words(from, n, AT, WIDTH);
 }
 
 static void put_settings(const info_model *f) {
@@ -174,7 +155,7 @@ static void put_odd(const info_model *f) {
         char line[600];
         snprintf(line, sizeof line, "%s: %s", f->odd[i].what, why->why);
         int n = printf("  %-16s ", why->word);
-        put_words(line, n, 19);
+        cmd_put_words(line, n, 19, WIDTH);
     }
 }
 
@@ -183,7 +164,7 @@ static void put_odd(const info_model *f) {
 static void amount(const char *what, uint64_t bytes, const char *note) {
     char buf[24];
     int n = printf("  %-12s %13llu %8s  ", what, (ull)bytes, human(bytes, buf, sizeof buf));
-    put_words(note, n, 39);
+    cmd_put_words(note, n, 39, WIDTH);
 }
 
 static void put_uses(const q4x_need *d) {
@@ -227,11 +208,11 @@ static void put_need(const q4x_need *d) {
         snprintf(line, sizeof line, "The n-gram table's %s stay in the file; rows of it are gathered on the host.",
                  human(tables, buf, sizeof buf));
         printf("  ");
-        put_words(line, 2, 2);
+        cmd_put_words(line, 2, 2, WIDTH);
     }
     info_fits(d, line, sizeof line, &here);
     printf("  ");
-    put_words(line, 2, 2);
+    cmd_put_words(line, 2, 2, WIDTH);
 }
 
 static void put_plan(const info_model *f) {
@@ -246,7 +227,7 @@ static void put_plan(const info_model *f) {
         "nodes.",
         human(d->token, a, sizeof a), human(d->tap_sketch, b, sizeof b), human(d->tap_full, c, sizeof c));
     putchar('\n');
-    put_words(line, 0, 0);
+    cmd_put_words(line, 0, 0, WIDTH);
 }
 
 /* ---- digests ---- */

@@ -146,6 +146,23 @@ void cmd_put_bytes(FILE *to, const uint8_t *p, size_t n) {
     fputc('"', to);
 }
 
+void cmd_put_words(const char *text, int at, int indent, int width) {
+    for (const char *p = text; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (at > indent && at + 1 + n > width) {
+            printf("\n%*s", indent, "");
+            at = indent;
+        } else if (p != text) {
+            putchar(' ');
+            at++;
+        }
+        for (int i = 0; i < n; i++) putchar(p[i] == *CMD_HARD_BLANK ? ' ' : p[i]);
+        at += n;
+        p += n + (p[n] == ' ');
+    }
+    putchar('\n');
+}
+
 /* ---- options ---- */
 
 enum { KEY_FILE = 0x180, KEY_NO_SPECIAL };

@@ -24,7 +24,7 @@ for l in plant=swap@L00.moe.sgate#1 topk.tie=highest gdn=chunk64@*#1; do
 done
 q4x run $m --ids $ids -n 2 --lever plant=swap@L00.moe.sgate#1
 q4x tap $m --ids $ids -n 2 -o moved.q4d --lever gdn=chunk64,act=f32 >o; echo "-> $?"
-q4x info moved | grep ^levers
+q4x info moved | sed -n '/^levers/,/^records/p' | grep -v ^records
 # the instrument measured: buffers read twice, the run without taps
 q4x tap $m --ids $ids -n 2 --controls --arm c
 q4x tap $m --ids $ids -n 2 --controls --arm d --lever act=bf16 --json | sed -n '/inert/,$p'
