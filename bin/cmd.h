@@ -18,7 +18,8 @@
 #include "lib/tok.h"
 
 /* Exit codes. `git bisect run` reads 0 as good, 1 as bad, 125 as "skip", 128 and above as "stop". */
-/* 129 is for what the words of a command line say; a file that is missing, or wrong inside, is 128, whatever names it. */
+/* 129 is for what the words of a command line say; a file that is missing, or wrong inside, is 128, whatever names it.
+ */
 enum { CMD_OK = 0, CMD_DIVERGED = 1, CMD_CANNOT_JUDGE = 125, CMD_FATAL = 128, CMD_USAGE = 129 };
 
 typedef struct cmd_ctx {
@@ -132,7 +133,7 @@ typedef struct {
     int32_t n; /* ids to make */
     int n_given;
     const char *ids, *force_ids, *stop_ids; /* as given */
-    cmd_text text;     /* the prompt, when it is text */
+    cmd_text text;                          /* the prompt, when it is text */
     char *prompt_text; /* [prompt_len], owned; NULL before cmd_gen_prompt, and when ids were given */
     size_t prompt_len;
     q4x_tok *tok; /* owned; NULL: not opened */
@@ -146,7 +147,7 @@ typedef struct {
 extern const struct argp cmd_gen_argp; /* a child for the command's argp; its input is a cmd_gen */
 void cmd_gen_free(cmd_gen *g);
 /* Token ids: "1,2,3" or "@FILE" with commas, blanks or lines between them. what: the option, for messages. *ret is
- * malloc'd, NULL for an empty list, which a file must not be. Q4X_E_ARG: the words are wrong; another code: the file. */
+ * malloc'd, NULL for an empty list, which a file must not be. Q4X_E_ARG: the words are wrong; else the file is. */
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err);
 /* After cmd_parse: build the arm, check that what must be given was. Returns an exit code, 0 when all is well. */
 int cmd_gen_ready(cmd_gen *g, cmd_ctx *c);

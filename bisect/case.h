@@ -82,8 +82,8 @@ json_t *bis_json(const bis_case *c, const bis_names *names);
 void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out);
 
 /* The command that records an arm (0, 1) again with c->again, without an end of line. With the path of the model as the
- * dump has it, or, paths being provenance, as MODEL: also where a dump has none that can be typed. Returns 0, and writes
- * nothing, when there is no command (nothing to record, or a dump that is not ours). */
+ * dump has it, or, paths being provenance, as MODEL: also where a dump has none that can be typed. Returns 0, and
+ * writes nothing, when there is no command (nothing to record, or a dump that is not ours). */
 int bis_again(const bis_case *c, int arm, int with_path, FILE *out);
 
 /* The case as Markdown. */

@@ -15,8 +15,8 @@ typedef struct {
     double max_dz;                 /* max |z_A - z_B| */
     double contrast_a, contrast_b; /* z[a] - z[b] for the chosen ids; when they agree, for A's two best */
     int tie_a, tie_b;              /* the arm chose between equal values of a and b */
-    int at_risk;                   /* min(margin_a, margin_b) <= max_dz, on the raw rows: rounding makes ties, no risk */
-    int aligned_a, aligned_b;      /* the chosen id is the best of the values the choice was made on */
+    int at_risk;              /* min(margin_a, margin_b) <= max_dz, on the raw rows: rounding makes ties, no risk */
+    int aligned_a, aligned_b; /* the chosen id is the best of the values the choice was made on */
 } bis_choice;
 
 typedef struct {

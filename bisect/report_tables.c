@@ -194,8 +194,9 @@ void bis_report_selections(const bis_case *c, FILE *o) {
 static void census(const bis_choices *k, FILE *o) {
     fprintf(o, "\n- forwards with logit rows: %d of %d; the chosen id is the best recorded value in %d.\n",
             k->with_logits, k->n, k->aligned);
-    fprintf(o, "- at risk (smaller margin of the raw rows not above the largest difference): %d, of which %d disagree.\n", k->at_risk,
-            k->flipped_at_risk);
+    fprintf(o,
+            "- at risk (smaller margin of the raw rows not above the largest difference): %d, of which %d disagree.\n",
+            k->at_risk, k->flipped_at_risk);
     fprintf(o, "- choices between exactly equal values, in either arm: %d.\n", k->exact_ties);
     fprintf(o, "- finite logits on the bf16 grid: %s of arm A, %s of arm B.\n", bis_percent(k->lattice_a).s,
             bis_percent(k->lattice_b).s);

@@ -36,8 +36,8 @@ int64_t q4x_greedy_positions(const q4x_greedy_opts *o);
 /* Forwards that it makes when nothing stops it. */
 int32_t q4x_greedy_forwards(const q4x_greedy_opts *o);
 /* fn (NULL: none) is called after each forward; a non-zero return ends the loop with that code. Refused before anything
- * runs: an arm with a lever at a forward that never comes, an id that the model does not have (prompt, force, stop), ids
- * to force for which there is no forward. */
+ * runs: an arm with a lever at a forward that never comes, an id that the model does not have (prompt, force, stop),
+ * ids to force for which there is no forward. */
 int q4x_greedy(q4x_run *r, const q4x_greedy_opts *o, q4x_step_fn fn, void *ctx, q4x_err *err);
 /* Best two of n values, the lower index first on a tie, NaN below every number. Unused places: id -1, value NaN. */
 void q4x_top2(const float *x, int32_t n, int32_t id[2], float val[2]);

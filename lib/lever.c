@@ -115,8 +115,9 @@ static int apply_profile(q4x_arm *a, const char *name, q4x_err *err) {
     for (int i = 0; i < q4x_nprofiles; i++) {
         if (strcmp(q4x_profiles[i].name, name)) continue;
         if (a->profile[0]) /* the first one's levers would stay, under the second one's name */
-            return q4x_fail(err, Q4X_E_ARG, "profiles '%s' and '%s': expected one in an arm; set single levers beside it",
-                            a->profile, name);
+            return q4x_fail(err, Q4X_E_ARG,
+                            "profiles '%s' and '%s': expected one in an arm; set single levers beside it", a->profile,
+                            name);
         snprintf(a->profile, sizeof a->profile, "%s", name);
         char item[160];
         for (const char *p = *q4x_profiles[i].items ? q4x_profiles[i].items : NULL;
