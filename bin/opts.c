@@ -77,7 +77,10 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
     cmd_gen *g = state->input;
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
-    case KEY_IDS: g->ids = arg; return 0;
+    case KEY_IDS:
+        if (g->ids) argp_error(state, "two prompts: give --ids once");
+        g->ids = arg;
+        return 0;
     case 'n':
         g->n_given = 1;
         g->n = (int32_t)number(state, "-n", arg, 1, MAX_IDS);

@@ -14,6 +14,9 @@ try run models/demo.gguf --ids -1
 try run models/demo.gguf --ids 99999999999
 try run models/demo.gguf --ids 1 -p text
 try run models/demo.gguf -p text --prompt-file file
+try run models/demo.gguf --ids 1 --ids 2
+try run models/demo.gguf -p a -p b
+try tokenize models/demo.gguf --ids 1 --ids 2
 try tokenize
 try tokenize models/demo.gguf
 try tokenize models/demo.gguf --ids 1 -p text
