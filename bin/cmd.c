@@ -117,12 +117,14 @@ int cmd_fail(cmd_ctx *c, const q4x_err *err) {
 }
 
 int cmd_misuse(cmd_ctx *c, const char *fmt, ...) {
+    char said[600];
     va_list ap;
-    fprintf(stderr, "%s: ", c->name);
     va_start(ap, fmt);
-    vfprintf(stderr, fmt, ap);
+    vsnprintf(said, sizeof said, fmt, ap);
     va_end(ap);
-    fprintf(stderr, " (see '%s --help')\n", c->name);
+    for (char *p = said; *p; p++)
+        if (*p < 0x20 || *p > 0x7e) *p = '?'; /* what was typed may hold anything */
+    fprintf(stderr, "%s: %s (see '%s --help')\n", c->name, said, c->name);
     return CMD_USAGE;
 }
 
@@ -160,6 +162,12 @@ json_t *cmd_ids(const int32_t *ids, int32_t n) {
             return NULL;
         }
     return a;
+}
+
+json_t *cmd_string(const char *s, size_t n) {
+    char buf[1024];
+    json_t *j = json_stringn(s, n);
+    return j ? j : json_string(cmd_plain(s, n, buf, sizeof buf));
 }
 
 /* ---- files ---- */

@@ -74,6 +74,8 @@ int cmd_print_json(cmd_ctx *c, json_t *value, int digits);
 /* A number, or the strings nan, inf, -inf that JSON has no numbers for. */
 json_t *cmd_real(double x);
 json_t *cmd_ids(const int32_t *ids, int32_t n);
+/* n bytes of a file or a command line: as they are, or escaped (cmd_plain) where they are no UTF-8. */
+json_t *cmd_string(const char *s, size_t n);
 
 /* Read and verify a dump named on the command line: as given, then with ".q4d" behind it. Ends as q4x_dump_read does,
  * also with *ret set when the dump is cut short. */
@@ -147,7 +149,7 @@ typedef struct {
 extern const struct argp cmd_gen_argp; /* a child for the command's argp; its input is a cmd_gen */
 void cmd_gen_free(cmd_gen *g);
 /* Token ids: "1,2,3" or "@FILE" with commas, blanks or lines between them. what: the option, for messages. *ret is
- * malloc'd, NULL for an empty list, which a file must not be. Q4X_E_ARG: the words are wrong; else the file is. */
+ * malloc'd and not empty. Q4X_E_ARG: the words are wrong; else the file is. */
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err);
 /* After cmd_parse: build the arm, check that what must be given was. Returns an exit code, 0 when all is well. */
 int cmd_gen_ready(cmd_gen *g, cmd_ctx *c);

@@ -80,9 +80,9 @@ static int convert(const options *o, const q4x_convert_opts *how, q4x_convert_do
 static int print(const options *o, const char *type, const q4x_convert_done *done, cmd_ctx *c) {
     if (c->json)
         return cmd_print_json(c,
-                              json_pack("{s:s, s:s, s:I, s:I, s:I}", "file", o->to, "type", type, "tensors",
-                                        (json_int_t)done->tensors, "bytes", (json_int_t)done->bytes, "left_out",
-                                        (json_int_t)done->left_out),
+                              json_pack("{s:o, s:s, s:I, s:I, s:I}", "file", cmd_string(o->to, strlen(o->to)), "type",
+                                        type, "tensors", (json_int_t)done->tensors, "bytes", (json_int_t)done->bytes,
+                                        "left_out", (json_int_t)done->left_out),
                               9);
     printf("%s: %s, %lld tensors, %llu bytes\n", o->to, type, (long long)done->tensors,
            (unsigned long long)done->bytes);

@@ -84,6 +84,9 @@ static int find_needs(info_model *f, const info_options *o, q4x_err *err) {
         if (arm.nitems)
             return q4x_fail(err, Q4X_E_ARG, "--device: '%.40s', expected cpu[/THREADS] or cuda[/N] without levers",
                             o->device);
+        if (o->threads && (arm.cuda || arm.threads))
+            return q4x_fail(err, Q4X_E_ARG, "--threads: --device %.40s %s", o->device,
+                            arm.cuda ? "has none" : "names them already");
     }
     k_dev_query(&dev);
     const int64_t most = q4x_net_plan(f->net)->ctx_max, ctx = o->ctx ? o->ctx : most < DEFAULT_CTX ? most : DEFAULT_CTX;

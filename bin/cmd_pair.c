@@ -14,7 +14,7 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     case KEY_FLOOR_A: p->floor_a = arg; return 0;
     case KEY_FLOOR_B: p->floor_b = arg; return 0;
     case KEY_NULL:
-        if (state->next >= state->argc || !*state->argv[state->next]) {
+        if (state->next >= state->argc || !*state->argv[state->next] || *state->argv[state->next] == '-') {
             argp_error(state, "--device-null takes two dumps");
             return EINVAL;
         }

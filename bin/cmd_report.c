@@ -1,6 +1,8 @@
 /* cmd_report.c: a case as Markdown: of two dumps, of a session, or of the last bisect here. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "bin/cmd_pair.h"
 
@@ -11,10 +13,21 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     return 0;
 }
 
+/* A dump, by its name with or without .q4d? */
+static int is_file(const char *name) {
+    struct stat st;
+    char with[4096];
+    if (!stat(name, &st)) return S_ISREG(st.st_mode);
+    int n = snprintf(with, sizeof with, "%s.q4d", name);
+    return n > 0 && (size_t)n < sizeof with && !access(with, F_OK);
+}
+
 /* A session is named once, and holds its own dumps and controls. Returns an exit code. */
 static int check_operands(const cmd_pair *p, cmd_ctx *c) {
     if (p->session && p->operands)
         return cmd_misuse(c, "--session is the case to report: leave '%.80s' out", p->name[0]);
+    if (p->operands == 1 && is_file(p->name[0]))
+        return cmd_misuse(c, "'%.80s' is one file: expected two dumps, or the folder of a session", p->name[0]);
     if (p->operands < 2 && (p->floor_a || p->floor_b || p->null_a || p->allow_confounded))
         return cmd_misuse(c, "a session has its own controls: they go with two dumps");
     return CMD_OK;

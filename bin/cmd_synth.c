@@ -94,8 +94,8 @@ static int choose(const options *o, cmd_ctx *c, q4x_geometry *g, q4x_synth *s) {
     int ft = o->type ? q4x_file_type_find(o->type) : (int)g->type;
     if (ft < 0) {
         const char *near = cmd_nearest(o->type, type_word, Q4X_FT_COUNT, NULL);
-        return cmd_misuse(c, "--type: no file type '%.40s'%s%s", o->type, near ? "; did you mean " : "",
-                          near ? near : "");
+        return cmd_misuse(c, "--type: no file type '%.40s', expected UD-IQ1_S, Q4_K_M or a block type%s%s", o->type,
+                          near ? "; did you mean " : "", near ? near : "");
     }
     if (q4x_geometry_check(g, &err)) return cmd_misuse(c, "%s", err.msg);
     *s = (q4x_synth){.g = g,
@@ -229,5 +229,5 @@ int cmd_synth(int argc, char **argv, cmd_ctx *c) {
     if (!o.out && !o.header_only) return cmd_misuse(c, "expected the file to write");
     if (o.header_only && o.threads > 0) return cmd_misuse(c, "--threads: --header-only makes no weights");
     rc = work(&o, c, &s, &err);
-    return rc < 0 ? cmd_fail(c, &err) : rc;
+    return rc < 0 ? cmd_refused(c, &err) : rc;
 }

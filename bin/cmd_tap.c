@@ -6,6 +6,7 @@
 
 #include "bin/cmd.h"
 #include "lib/tap.h"
+#include "lib/utf8.h"
 #include "lib/version.h"
 
 typedef struct {
@@ -58,13 +59,20 @@ static int parse_mode(const char *arg, q4x_mode *ret) {
     return -1;
 }
 
+/* A name that stands in headers and on lines of others. */
+static int is_name(const char *arg) {
+    char plain[sizeof((q4x_arm){0}.label) + 16];
+    return strlen(arg) < sizeof((q4x_arm){0}.label) && !strchr(arg, '/') &&
+           !strcmp(cmd_plain(arg, strlen(arg), plain, sizeof plain), arg);
+}
+
 static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->gen; return 0;
     case KEY_ARM:
-        if (!*arg || strlen(arg) >= sizeof o->gen.arm.label || strchr(arg, '/'))
+        if (!is_name(arg))
             argp_error(state, "--arm: '%.80s', expected a short name without '/'; for a path use -o", arg);
         o->name = arg;
         return 0;
@@ -157,10 +165,10 @@ static json_t *count_json(const q4x_tap_count *n) {
 }
 
 static json_t *as_json(const options *o, const result *r, const char *content) {
-    return json_pack("{s:s, s:s, s:s, s:i, s:O, s:O, s:O, s:{s:o, s:o}}", "dump", o->path, "arm", o->gen.arm.spec,
-                     "content", content, "forwards", (int)json_array_size(r->ids), "ids", r->ids, "nonfinite",
-                     r->nonfinite, "inert", r->inert, "controls", "perturbation", count_json(&r->perturbation),
-                     "read_twice", count_json(&r->read_twice));
+    return json_pack("{s:o, s:s, s:s, s:i, s:O, s:O, s:O, s:{s:o, s:o}}", "dump", cmd_string(o->path, strlen(o->path)),
+                     "arm", o->gen.arm.spec, "content", content, "forwards", (int)json_array_size(r->ids), "ids",
+                     r->ids, "nonfinite", r->nonfinite, "inert", r->inert, "controls", "perturbation",
+                     count_json(&r->perturbation), "read_twice", count_json(&r->read_twice));
 }
 
 static int print(const options *o, const result *r, cmd_ctx *c) {
@@ -186,8 +194,11 @@ static int print(const options *o, const result *r, cmd_ctx *c) {
     return code || !(r->perturbation.differing + r->read_twice.differing) ? code : CMD_DIVERGED;
 }
 
-/* What was asked for and would not be kept. Returns an exit code. */
+/* What was asked for and would not be kept, or cannot be. Returns an exit code. */
 static int check_taps(const options *o, cmd_ctx *c) {
+    const char *model = o->gen.model;
+    if (q4x_utf8_valid((const uint8_t *)model, strlen(model)) < strlen(model))
+        return cmd_misuse(c, "the model's path is not UTF-8, and a dump records it as text: name it by another path");
     if (o->tap.mode != Q4X_MODE_HASH) return CMD_OK;
     if (o->rows_given) return cmd_misuse(c, "--rows: --mode hash keeps no rows");
     if ((o->tap.layers || o->tap.nodes) && !o->tap.bands)
@@ -209,7 +220,7 @@ static int name_dump(options *o, cmd_ctx *c) {
     if (o->name)
         snprintf(a->label, sizeof a->label, "%s", o->name);
     else
-        snprintf(a->label, sizeof a->label, "%.*s", (int)(len < sizeof a->label ? len : sizeof a->label - 1), base);
+        cmd_plain(base, len, a->label, sizeof a->label);
     return CMD_OK;
 }
 

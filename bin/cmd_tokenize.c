@@ -21,10 +21,7 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     options *o = state->input;
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
-    case KEY_IDS:
-        if (o->ids_given) argp_error(state, "two lists: give --ids once");
-        o->ids_given = arg;
-        return 0;
+    case KEY_IDS: o->ids_given = arg; return 0;
     case ARGP_KEY_ARG:
         if (o->model) return ARGP_ERR_UNKNOWN;
         o->model = arg;

@@ -7,15 +7,8 @@
 #include "kernels/quant.h"
 #include "lib/machine.h"
 
-/* A string of a file: as it is, or escaped when it is no UTF-8. */
-static json_t *text(const char *s, size_t n) {
-    char buf[1024];
-    json_t *j = json_stringn(s, n);
-    return j ? j : json_string(cmd_plain(s, n, buf, sizeof buf));
-}
-
 static json_t *words(const char *s) {
-    return text(s, strlen(s));
+    return cmd_string(s, strlen(s));
 }
 
 /* ---- asked of the file ---- */

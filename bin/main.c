@@ -50,8 +50,9 @@ static const cmd_row *find(const char *name) {
 }
 
 static int unknown(const char *name) {
+    char plain[64];
     const char *near = cmd_nearest(name, command_name, cmd_count, NULL);
-    fprintf(stderr, "q4x: no command '%.40s'", name);
+    fprintf(stderr, "q4x: no command '%s'", cmd_plain(name, strlen(name), plain, sizeof plain));
     if (near) fprintf(stderr, "; did you mean '%s'?", near);
     fprintf(stderr, " (see 'q4x help')\n");
     return CMD_USAGE;
@@ -143,7 +144,9 @@ int main(int argc, char **argv) {
     }
     const char *name = !strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ? "version" : argv[1];
     if (name[0] == '-') {
-        fprintf(stderr, "q4x: unknown option '%.40s' (see 'q4x help')\n", name);
+        char plain[64];
+        fprintf(stderr, "q4x: unknown option '%s' (see 'q4x help')\n",
+                cmd_plain(name, strlen(name), plain, sizeof plain));
         return CMD_USAGE;
     }
     const cmd_row *k = find(name);

@@ -7,6 +7,7 @@
 
 #include "bin/cmd.h"
 #include "lib/io.h"
+#include "lib/utf8.h"
 
 enum { KEY_IDS = 0x100, KEY_DEVICE, KEY_SPEC, KEY_THREADS, KEY_FORCE, KEY_STOP, KEY_AS };
 enum { MAX_IDS = 1 << 24 };
@@ -48,15 +49,19 @@ static int parse_list(const char *what, const char *text, int wrong, int32_t **r
 }
 
 int cmd_parse_ids(const char *what, const char *text, int32_t **ret, int32_t *ret_n, q4x_err *err) {
-    if (text[0] != '@') return parse_list(what, text, Q4X_E_ARG, ret, ret_n, err);
-    const char *path = text + 1;
+    if (text[0] != '@') {
+        int rc = parse_list(what, text, Q4X_E_ARG, ret, ret_n, err);
+        return rc || *ret_n ? rc : q4x_fail(err, Q4X_E_ARG, "%s: empty, expected token ids", what);
+    }
+    const char *path = text + 1, *name = strcmp(path, "-") ? q4x_tail(path) : "standard input";
     char *file = NULL;
     size_t n = 0;
+    if (!*path) return q4x_fail(err, Q4X_E_ARG, "%s: '@' names no file", what);
     int rc = cmd_read_file(path, &file, &n, err);
     if (!rc && memchr(file, 0, n))
-        rc = q4x_fail(err, Q4X_E_FORMAT, "%s: byte %zu is 0, expected token ids as text", q4x_tail(path), strlen(file));
-    if (!rc) rc = parse_list(q4x_tail(path), file, Q4X_E_FORMAT, ret, ret_n, err);
-    if (!rc && !*ret_n) rc = q4x_fail(err, Q4X_E_FORMAT, "%s: empty, expected token ids", q4x_tail(path));
+        rc = q4x_fail(err, Q4X_E_FORMAT, "%s: byte %zu is 0, expected token ids as text", name, strlen(file));
+    if (!rc) rc = parse_list(name, file, Q4X_E_FORMAT, ret, ret_n, err);
+    if (!rc && !*ret_n) rc = q4x_fail(err, Q4X_E_FORMAT, "%s: empty, expected token ids", name);
     free(file);
     q4x_err_prefix(rc ? err : NULL, "%s", what);
     return rc;
@@ -77,10 +82,7 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
     cmd_gen *g = state->input;
     if (cmd_empty(state, key, arg)) return EINVAL;
     switch (key) {
-    case KEY_IDS:
-        if (g->ids) argp_error(state, "two prompts: give --ids once");
-        g->ids = arg;
-        return 0;
+    case KEY_IDS: g->ids = arg; return 0;
     case 'n':
         g->n_given = 1;
         g->n = (int32_t)number(state, "-n", arg, 1, MAX_IDS);
@@ -93,12 +95,13 @@ static error_t gen_option(int key, char *arg, struct argp_state *state) {
     case KEY_AS:
     case 'l':
         if (g->nlevers == (int)(sizeof g->lever / sizeof *g->lever))
-            argp_error(state, "too many levers");
+            argp_error(state, "more than %zu --lever and --as", sizeof g->lever / sizeof *g->lever);
         else
             g->lever[g->nlevers++] = (cmd_lever_arg){key == KEY_AS, arg};
         return 0;
     case ARGP_KEY_ARG:
-        if (g->model) return ARGP_ERR_UNKNOWN;
+        if (g->model)
+            argp_error(state, "'%.40s' is one argument too many; a prompt goes with -p TEXT or --ids IDS", arg);
         g->model = arg;
         return 0;
     case ARGP_KEY_INIT: state->child_inputs[0] = &g->text; return 0;
@@ -164,6 +167,8 @@ int cmd_gen_ready(cmd_gen *g, cmd_ctx *c) {
     if (g->ids && g->text.plain) return cmd_misuse(c, "--no-special goes with a prompt of text");
     if (g->spec && g->device) return cmd_misuse(c, "--spec names the device already: leave --device out");
     if (spell_arm(g, spec, sizeof spec)) return cmd_misuse(c, "the arm is longer than %zu characters", sizeof spec - 1);
+    if (q4x_utf8_valid((const uint8_t *)spec, strlen(spec)) < strlen(spec))
+        return cmd_misuse(c, "arm '%s': not UTF-8", spec);
     if (q4x_arm_parse(spec, &g->arm, &err)) return cmd_misuse(c, "%s", err.msg);
     if (g->threads && g->arm.threads)
         return cmd_misuse(c, "the arm names %d threads already: leave --threads out", g->arm.threads);

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/doomed.h"
+
 #define HOME ".q4x"
 enum { PATH = 4096 };
 
@@ -18,6 +20,7 @@ struct bis_session {
     char journal[PATH + 16];
     int fd;
     int numbered, kept; /* an own number; an entry was appended */
+    q4x_doomed doomed;  /* the folder, while it is numbered and not kept */
 };
 
 static int io(q4x_err *err, const char *what, const char *path) {
@@ -61,6 +64,23 @@ static int name_last(const char *dir, q4x_err *err) {
     return rc;
 }
 
+/* A pipe or a device has no end, or waits for somebody. */
+static int check_regular(int fd, const char *path, q4x_err *err) {
+    struct stat st;
+    if (!fstat(fd, &st) && S_ISREG(st.st_mode)) return 0;
+    return q4x_fail(err, Q4X_E_IO, "session: %.200s: expected a regular file", path);
+}
+
+/* A file to read; NULL: see errno, or, 0, it is no regular file. */
+static FILE *open_regular(const char *path) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int bad = fd >= 0 && check_regular(fd, path, NULL);
+    FILE *f = fd >= 0 && !bad ? fdopen(fd, "r") : NULL;
+    if (!f && fd >= 0) close(fd);
+    if (bad) errno = 0;
+    return f;
+}
+
 int bis_session_open(const char *dir, bis_session **ret, q4x_err *err) {
     int rc;
     bis_session *s = calloc(1, sizeof *s);
@@ -68,6 +88,7 @@ int bis_session_open(const char *dir, bis_session **ret, q4x_err *err) {
     s->fd = -1;
     if (!dir) {
         TRY(make_numbered(s->dir, err));
+        q4x_doom(&s->doomed, s->dir);
     } else if (strlen(dir) >= sizeof s->dir) {
         TRY(q4x_fail(err, Q4X_E_ARG, "session: the path is too long"));
     } else {
@@ -75,8 +96,9 @@ int bis_session_open(const char *dir, bis_session **ret, q4x_err *err) {
         if (mkdir(dir, 0777) && errno != EEXIST) TRY(io(err, "make", dir));
     }
     snprintf(s->journal, sizeof s->journal, "%s/journal.jsonl", s->dir);
-    s->fd = open(s->journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    s->fd = open(s->journal, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (s->fd < 0) TRY(io(err, "open", s->journal));
+    TRY(check_regular(s->fd, s->journal, err));
     if (flock(s->fd, LOCK_EX | LOCK_NB))
         TRY(q4x_fail(err, Q4X_E_IO, "session %.200s is in use by another process; wait for it or name another",
                      s->dir));
@@ -90,6 +112,7 @@ done:
 
 void bis_session_close(bis_session *s) {
     if (!s) return;
+    q4x_pardon(&s->doomed);
     if (s->numbered && !s->kept) { /* nothing came of it: the number is free again */
         unlink(s->journal);
         rmdir(s->dir);
@@ -118,6 +141,7 @@ int bis_session_append(bis_session *s, const json_t *entry, q4x_err *err) {
     free(text);
     if (rc) return rc;
     s->kept = 1;
+    q4x_pardon(&s->doomed);
     if (s->numbered) return name_last(s->dir, err);
     mkdir(HOME, 0777); /* a convenience, where this directory can be written */
     name_last(s->dir, NULL);
@@ -141,7 +165,7 @@ static int same(const json_t *j, const char *key, const char *value) {
 }
 
 int bis_session_has_null(const bis_session *s, const char *fingerprint, const char *kernels) {
-    FILE *f = fopen(s->journal, "r");
+    FILE *f = open_regular(s->journal);
     char *line = NULL;
     size_t size = 0;
     int found = 0;
@@ -154,7 +178,7 @@ int bis_session_has_null(const bis_session *s, const char *fingerprint, const ch
 }
 
 static int last_dir(char dir[PATH], q4x_err *err) {
-    FILE *f = fopen(HOME "/last", "r");
+    FILE *f = open_regular(HOME "/last");
     int ok = f && fgets(dir, PATH, f);
     if (f) fclose(f);
     if (!ok)
@@ -181,10 +205,10 @@ int bis_session_last(const char *name, json_t **ret, q4x_err *err) {
         if (!is_session(dir)) snprintf(dir, sizeof dir, HOME "/%.4000s", name);
     }
     snprintf(path, sizeof path, "%s/journal.jsonl", dir);
-    FILE *f = fopen(path, "r");
+    FILE *f = open_regular(path);
     if (!f)
         return q4x_fail(err, Q4X_E_IO, "session %.200s: cannot open its journal: %s", name ? name : dir,
-                        strerror(errno));
+                        errno ? strerror(errno) : "expected a regular file");
     for (json_t *j; (j = next_entry(f, &line, &size)); last = j) json_decref(last);
     free(line);
     fclose(f);

@@ -146,6 +146,30 @@ static void failures(void **s) {
     assert_int_equal(bis_session_open(NULL, &x, &err), Q4X_E_IO);
 }
 
+/* What has no end, or waits for a writer, is refused and not read. Twin: an empty file is a journal to write to. */
+static void no_regular_file(void **s) {
+    (void)s;
+    static const char *const what[] = {"fifo", "zero", "empty"};
+    for (int k = 0; k < 3; k++) {
+        char path[40];
+        bis_session *x = NULL;
+        q4x_err err = {0};
+        json_t *e = NULL;
+        snprintf(path, sizeof path, "%s/journal.jsonl", what[k]);
+        assert_int_equal(mkdir(what[k], 0777), 0);
+        if (k == 0) assert_int_equal(mkfifo(path, 0666), 0);
+        if (k == 1) assert_int_equal(symlink("/dev/zero", path), 0);
+        if (k == 2) close(open(path, O_WRONLY | O_CREAT, 0666));
+        assert_int_not_equal(bis_session_last(what[k], &e, &err), 0);
+        assert_non_null(strstr(err.msg, k == 2 ? "no complete entry" : "expected a regular file"));
+        assert_int_equal(!!bis_session_open(what[k], &x, &err), k != 2);
+        bis_session_close(x);
+    }
+    mkdir(".q4x", 0777);
+    assert_int_equal(mkfifo(".q4x/last", 0666), 0);
+    assert_int_equal(last(NULL), -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(numbers, enter, leave),
@@ -153,6 +177,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(cut_entries, enter, leave),
         cmocka_unit_test_setup_teardown(two_processes_never_share, enter, leave),
         cmocka_unit_test_setup_teardown(failures, enter, leave),
+        cmocka_unit_test_setup_teardown(no_regular_file, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,8 @@ arm --lever act=f32 --as hf-bf16
 arm --spec cpu:as=hf-bf16,gdn=seq --lever moe.combine=slots
 arm --as exact --lever gdn=chunk64
 arm --lever act=bf16 --lever act=f32@emb
+# of other options the last counts
+q4x run $m --ids 1 --ids 2,3 -n 5 -n 1 --json | sed -n '/prompt_ids/,/^  "text/p' | tr -d '\n '; echo
 # an arm has one profile; what is recorded is what ran
 arm --as hf-bf16 --as exact
 arm --as exact --as exact

@@ -14,9 +14,7 @@ try run models/demo.gguf --ids -1
 try run models/demo.gguf --ids 99999999999
 try run models/demo.gguf --ids 1 -p text
 try run models/demo.gguf -p text --prompt-file file
-try run models/demo.gguf --ids 1 --ids 2
 try run models/demo.gguf -p a -p b
-try tokenize models/demo.gguf --ids 1 --ids 2
 try tokenize
 try tokenize models/demo.gguf
 try tokenize models/demo.gguf --ids 1 -p text
@@ -64,3 +62,30 @@ try export only-one
 try export a b --to npy
 try info
 ls
+# names: what cannot stand in a dump's header is said, and nothing typed drives the terminal
+odd=$(printf 'a\377')
+try tap $m --ids 1 --arm "$odd"
+try tap $m --ids 1 --arm "$(printf 'a\033b')"
+try tap $m --ids 1 --arm x --lever "act=bf16@[!$odd]*"
+ln -s models/demo.gguf "$odd.gguf"
+try tap "$odd.gguf" --ids 1 --arm x
+try tap $m --ids 1 --arm x --mode "$(printf '\033[31m')"
+try run $m --ids 1 --device "$(printf '\033[31m')"
+try "$(printf '\033[31m')"
+try "-$(printf '\033[31m')"
+try run $m --ids @
+try run $m --ids ' '
+try run $m --ids 1 --stop ' '
+try run $m "The day" -n 3
+try bisect a b --device-null a --json
+try info $m --plan --device cpu/3 --threads 5
+try info $m --plan --device cuda --threads 5
+q4x tap $m --ids 1 -n 1 --arm one >o; try report one
+try synth tiny x.gguf --shards 500
+# twins
+q4x tap $m --ids 1 -n 1 -o "$odd.q4d" --json | sed -n '/"dump"/p'
+q4x info "$odd.q4d" | sed -n 's/.*"label": "\([^"]*\)".*/\1/p'
+q4x tap $m --ids 1 -n 1 --arm 'é b' >o; q4x info 'é b' --json | grep '"label"'
+q4x run "$odd.gguf" --ids 1 -n 1
+q4x info $m --plan --device cpu --threads 5 | grep '^cpu'
+rm -f "$odd.gguf" "$odd.q4d"
