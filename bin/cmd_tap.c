@@ -37,10 +37,10 @@ static int parse_rows(const char *arg, q4x_tap_opts *t) {
     if (!strcmp(arg, "all")) {
         t->row0 = 0;
         t->nrows = -1;
-    } else if (sscanf(arg, "%ld-%ld%c", &a, &b, &rest) == 2 && a >= 0 && b >= a) {
+    } else if (sscanf(arg, "%18ld-%18ld%c", &a, &b, &rest) == 2 && a >= 0 && b >= a) {
         t->row0 = a;
         t->nrows = b - a + 1;
-    } else if (sscanf(arg, "%ld%c", &a, &rest) == 1 && a > 0) {
+    } else if (sscanf(arg, "%18ld%c", &a, &rest) == 1 && a > 0) {
         t->row0 = -1;
         t->nrows = a;
     } else {

@@ -189,10 +189,10 @@ void cmd_nonfinite_add(cmd_nonfinite *k, const q4x_step *s) {
 void cmd_nonfinite_say(const cmd_nonfinite *k, const cmd_ctx *c) {
     if (!k->rows) return;
     fflush(stdout); /* which it is about */
-    fprintf(
-        stderr,
-        "%s: NON_FINITE logits in %d of %d forwards, first %d of %d in forward %d: ids from there on may say nothing\n",
-        c->name, k->rows, k->of, k->values, k->vocab, k->forward);
+    fprintf(stderr,
+            "%s: NON_FINITE logits in %d of %d forwards, first in forward %d (%d of %d): ids from there on "
+            "may say nothing\n",
+            c->name, k->rows, k->of, k->forward, k->values, k->vocab);
 }
 
 q4x_greedy_opts cmd_greedy(const cmd_gen *g) {

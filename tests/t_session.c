@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "bisect/session.h"
+#include "lib/doomed.h"
 
 static char dir[] = "/tmp/q4x-session-XXXXXX", home[4096];
 
@@ -170,6 +172,31 @@ static void no_regular_file(void **s) {
     assert_int_equal(last(NULL), -1);
 }
 
+/* A number that nothing was kept under is free again also when a signal ends the process; one with an entry stays, and
+ * what SIGKILL ends, the twin, removes nothing. */
+static void signals(void **s) {
+    (void)s;
+    static const struct { int sig, append, left; } list[] = {{SIGTERM, 0, 0}, {SIGTERM, 1, 1}, {SIGKILL, 0, 1}};
+    for (int k = 0; k < 3; k++) {
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (!pid) {
+            bis_session *x = NULL;
+            json_t *e = entry(1, 0);
+            signal(SIGTERM, SIG_DFL);
+            q4x_doom_on_signals();
+            if (bis_session_open(NULL, &x, NULL) || (list[k].append && bis_session_append(x, e, NULL))) _exit(2);
+            raise(list[k].sig);
+            _exit(3);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == list[k].sig);
+        assert_int_equal(!access(".q4x/001", F_OK), list[k].left);
+        if (list[k].left) assert_true(!unlink(".q4x/001/journal.jsonl") && !rmdir(".q4x/001"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(numbers, enter, leave),
@@ -178,6 +205,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(two_processes_never_share, enter, leave),
         cmocka_unit_test_setup_teardown(failures, enter, leave),
         cmocka_unit_test_setup_teardown(no_regular_file, enter, leave),
+        cmocka_unit_test_setup_teardown(signals, enter, leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 # what the words of an arm come to: --spec first, then --lever and --as from left to right, and the last one counts
 m=models/demo.gguf
+for c in run tap; do q4x $c --help | tr -s ' \n' ' ' | grep -o -e '--lever and --as apply behind --spec, .* a lever counts'; done
 arm() { # the levers that ran
     echo "$*"
     q4x tap $m --ids 1,2 -n 1 -o x.q4d "$@" >o 2>e || { echo "-> $?"; cat e; return; }
