@@ -86,7 +86,7 @@ static void explain(int at, int indent, const char *text, const char *between, c
     enum { WIDTH = 110 };
     char line[400];
     snprintf(line, sizeof line, "%s%s%s", text, between, behind);
-    printf("%*s", indent - at, "");
+    printf("%*s", at < indent ? indent - at : 1, "");
     cmd_put_words(line, indent, indent, WIDTH);
 }
 
