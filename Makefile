@@ -189,6 +189,9 @@ check-cuda: ## the tests that need a GPU; fails without one
 	+@$(SUB) cuda-kit DIR=$B/kit
 	@sh tests/cuda.sh $B/kit $B/log-cuda
 
+evidence: all ## the finished cases of evidence/ once more from what they keep: no GPU, no model
+	@sh tests/evidence.sh --write $B
+
 DIR ?= build/gpu
 cuda-kit: all $(CUTESTS) ## check-cuda's programs and models in one folder, for a machine without compilers: DIR=build/gpu LEAN=1
 	$(if $(CUOBJ),,$(error cuda-kit: this build has no CUDA))

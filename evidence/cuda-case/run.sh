@@ -3,48 +3,43 @@
 # from cpu:act=bf16 to a GPU as engines use it. Prompt k of prompts.ids is sentences k, k+1, k+2 of sentences.txt through
 # the demo model's tokenizer, fixed before any of this was run. For each pair of arms: how many prompts give another list
 # of ids, and what the judge says of each. All rows of all nodes are kept while a pair is judged: most read gemm. OUT gets
-# table.txt, rows.tsv, and the dumps (bits alone) of the first prompt that disagrees. Ends with 1 when a pair that must be
-# IDENTICAL is not.
+# head.txt and rows.tsv, table.txt that table.sh makes of them, and one case: a.q4d, b.q4d, whole.md. Ends with 1 when a
+# pair that must be IDENTICAL is not. Give OUT as a relative path: the kept dumps record the commands as they were typed.
 q4x=$1 out=$2 model=${3:-tests/models/demo.gguf} n=${5:-16}
 here=$(cd "$(dirname "$0")" && pwd)
 ids=${4:-$here/prompts.ids}
 if ! test -x "$q4x" || ! mkdir -p "$out"; then echo "run.sh Q4X OUT [MODEL [IDS [N]]]" >&2; exit 2; fi
 
-chunk=gdn=chunk64
-if "$q4x" levers | grep -q 'chunk64-bf16'; then chunk=gdn=chunk64-bf16; fi
 # NAME ARM, each tapped once a prompt
 arms="c cpu
 C cuda
 b cpu:act=bf16
 B cuda:act=bf16
 g cuda:act=bf16,gemm=cublas
-h cuda:act=bf16,$chunk
-G cuda:act=bf16,gemm=cublas,$chunk
+h cuda:act=bf16,gdn=chunk64-bf16
+G cuda:act=bf16,gemm=cublas,gdn=chunk64-bf16
 f cuda:gemm=cublas"
 if ! try=$("$q4x" run "$model" --ids 1 -n 1 --spec cuda:gemm=cublas 2>&1); then
     echo "cuBLAS left out: $try" >"$out/left-out.txt"
     arms=$(echo "$arms" | grep -v cublas)
 fi
-# A B WHAT; a pair of devices with another lever between them is judged with the pair of devices alone as its null
-pairs="c C identical the device alone
-b B identical the device alone, act=bf16
-b g - cpu:act=bf16 against cuda:act=bf16,gemm=cublas
-b G - cpu:act=bf16 against cuda:act=bf16,gemm=cublas,$chunk
-B g - one lever: gemm=cublas under act=bf16
-B h - one lever: $chunk under act=bf16
-g G - one lever: $chunk under act=bf16,gemm=cublas
-h G - one lever: gemm=cublas under act=bf16,$chunk
-C f - one lever: gemm=cublas under act=f32"
+pairs=$(sh "$here/table.sh" --pairs)
+
+# PROMPT SPEC N OPTION...
+tap() {
+    line=$(sed -n "${1}p" "$ids") spec=$2 count=$3
+    shift 3
+    "$q4x" tap "$model" --ids "$line" -n "$count" --spec "$spec" --bands "$@"
+}
 
 # Prompt k: all arms, all pairs, a line a pair.
 one() {
-    k=$1 prompt=$(sed -n "${1}p" "$ids")
-    tmp=$(mktemp -d) || return 2
+    k=$1 tmp=$(mktemp -d) || return 2
     echo "$arms" | while read -r name spec; do
-        "$q4x" tap "$model" --ids "$prompt" -n "$n" --spec "$spec" --bands --rows all --node '*' -o "$tmp/$name.q4d" \
-            >"$tmp/$name.txt" 2>&1 || echo "prompt $k, $spec: $(tail -n 1 "$tmp/$name.txt")" >&2
+        tap "$k" "$spec" "$n" --rows all --node '*' -o "$tmp/$name.q4d" >"$tmp/$name.txt" 2>&1 ||
+            echo "prompt $k, $spec: $(tail -n 1 "$tmp/$name.txt")" >&2
     done
-    echo "$pairs" | while read -r a b must what; do
+    echo "$pairs" | while read -r a b must _; do
         if ! test -e "$tmp/$a.q4d" || ! test -e "$tmp/$b.q4d"; then continue; fi
         set --
         case $a$b in b[gG]) set -- --device-null "$tmp/b.q4d" "$tmp/B.q4d" ;; esac
@@ -57,16 +52,19 @@ one() {
     rm -rf "$tmp"
 }
 
-# The first prompt of each pair whose ids differ again, bits alone: small enough to keep.
+# The case: the first prompt whose ids differ first between the processor and a GPU as engines use it. Bits of all nodes up
+# to the id after that, small enough to keep, and the report on both arms with every row of every node.
 keep() {
-    echo "$pairs" | while read -r a b must what; do
-        k=$(awk -F'\t' -v p="$a$b" '$2 == p && $4 != "-" { print $1; exit }' "$out/rows.tsv")
-        test -n "$k" || continue
-        for x in "$a" "$b"; do
-            "$q4x" tap "$model" --ids "$(sed -n "${k}p" "$ids")" -n "$n" --mode hash \
-                --spec "$(echo "$arms" | sed -n "s/^$x //p")" -o "$out/$a$b-$x.q4d" >/dev/null 2>&1
-        done
-    done
+    row=$(awk -F'\t' '$2 == "bG" && $4 != "-" { print $4, $1 }' "$out/rows.tsv" | sort -n | head -n 1)
+    k=${row#* } first=${row% *}
+    test -n "$k" || return 0
+    for x in a:b b:G; do
+        spec=$(echo "$arms" | sed -n "s/^${x#*:} //p") x=${x%:*}
+        tap "$k" "$spec" $((first + 2)) --mode hash --controls --arm "$x" -o "$out/$x.q4d"
+        tap "$k" "$spec" $((first + 2)) --rows all --node '*' --arm "$x" -o "$out/whole-$x.q4d"
+    done >/dev/null 2>&1
+    "$q4x" report "$out/whole-a.q4d" "$out/whole-b.q4d" --session "$out/s" >"$out/whole.md"
+    rm -rf "$out"/whole-[ab].q4d "$out/s"
 }
 
 if test "$6" = --prompt; then one "$7"; exit; fi
@@ -81,17 +79,9 @@ keep
 
 {
     test -e "$out/left-out.txt" && cat "$out/left-out.txt"
-    echo "$k prompts, $n ids each, $model; ids differ: prompts whose lists of ids are not equal"
+    echo "$k prompts, $n ids each, $model"
     "$q4x" version | grep -E '^(commit|kernels|cuda)'
-    printf '%-62s %7s %7s  %s\n' "pair" prompts "differ" "verdicts"
-    echo "$pairs" | while read -r a b must what; do
-        awk -F'\t' -v p="$a$b" -v what="$what" '$2 == p { n++; split($3, w, " "); v[w[1]]++; if ($4 != "-") d++ }
-            END { if (!n) exit; printf "%-62s %7d %7d ", what, n, d
-                  for (x in v) printf " %s %d", x, v[x]; print "" }' "$out/rows.tsv"
-    done
-    echo
-    echo "every disagreement: prompt, pair, forward of the first other id, verdict"
-    awk -F'\t' '$4 != "-" { printf "%3d %s %3d  %s\n", $1, $2, $4, $3 }' "$out/rows.tsv"
-} >"$out/table.txt"
+} >"$out/head.txt"
+sh "$here/table.sh" "$out" >"$out/table.txt"
 cat "$out/table.txt"
 awk -F'\t' '$5 == "identical" { n++; if ($3 !~ /^IDENTICAL/ || $4 != "-") bad++ } END { exit !(n > 0 && !bad) }' "$out/rows.tsv"
