@@ -119,9 +119,8 @@ static const struct argp_option gen_options[] = {
     {"spec", KEY_SPEC, "ARM", 0, "DEVICE[/THREADS][:LEVER=VALUE[@GLOB[#F]],...], such as cpu:act=bf16", 2},
     {"device", KEY_DEVICE, "NAME", 0, "cpu (default) or cuda", 2},
     {"lever", 'l', "K=V[@GLOB[#F]]", 0,
-     "set a lever, everywhere or at nodes GLOB in forward F; may be repeated: --lever and --as apply behind --spec, "
-     "from "
-     "left to right, and the last to set a lever counts",
+     "set a lever, everywhere or at nodes GLOB in forward F; may be repeated: --lever and --as apply behind "
+     "--spec, from left to right, and the last to set a lever counts",
      2},
     {"as", KEY_AS, "PROFILE", 0, "set the levers of a profile; an arm has one at most", 2},
     {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 2},
