@@ -5,7 +5,7 @@
 cd "$(dirname "$0")/../.." || exit 2
 b=$1 d=$2 lean=$3
 rm -rf "$d" && mkdir -p "$d/bin" "$d/models" || exit 2
-cp "$b/q4x" "$b"/tests/cuda/c_* "$b/tests/cuda/bench_cuda" "$d/bin/"
+cp "$b/q4x" "$b"/tests/cuda/c_* "$b"/tests/cuda/*_cuda "$d/bin/"
 rm -f "$d"/bin/*.o "$d"/bin/*.d
 strip -g "$d"/bin/* 2>/dev/null
 # the folder is to travel; the programs hold the same kernels, which a long window sees
@@ -27,6 +27,6 @@ fi
 lib=$(ldconfig -p | sed -n 's/.*libcmocka\.so\.0 .*=> //p' | head -n 1)
 if test -n "$lib"; then mkdir -p "$d/lib" && cp -L "$lib" "$d/lib/"; fi
 cp -r evidence/cuda-case "$d/case"
-cp tests/cuda/run.sh "$d/run.sh"
+cp tests/cuda/run.sh tests/cuda/sanitize.sh "$d/"
 chmod -R u+w "$d"
 du -sh "$d"

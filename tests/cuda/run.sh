@@ -32,7 +32,7 @@ step() { # NAME LIMIT COMMAND...
     secs=$(awk -v a="$t0" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
     word=ok; test $rc = 0 || { word=FAIL; failed=1; }
     printf '%-5s%-16s exit %3d  %6s s  %s\n' "$word" "$name" "$rc" "$secs" \
-        "$(grep -E 'PASSED|FAILED|differ|device ' "$out/step.log" | tail -n 1 | cut -c1-90)" >>"$out/table.txt"
+        "$(grep -E 'PASSED|FAILED|differ|device |^sanitize:' "$out/step.log" | tail -n 1 | cut -c1-90)" >>"$out/table.txt"
 }
 
 same() { # MODEL DEVICE-OPTIONS...: the dump of the device is that of the CPU, by content
@@ -78,6 +78,7 @@ step device 200 bin/c_device
 step dumps 120 sh run.sh "$out" --in dumps
 step bench 300 bin/bench_cuda
 step speed 120 bash run.sh "$out" --in speed
+step sanitize 300 sh sanitize.sh "$out"
 step lost 60 bin/c_lost
 rm -f "$out/step.log"
 cat "$out/table.txt"
