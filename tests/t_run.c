@@ -562,8 +562,6 @@ static void refusals(void **s) {
     expect_refused(net, "cpu:act=bf16@blk#x", "forward");
     expect_refused(net, "cpu:plant=sign", "NODE");
     expect_refused(net, "cpu:plant=nan@moe.ids", "ids");
-    expect_refused(net, "cuda:attn.softmax=online", "the default alone");
-    expect_refused(net, "cuda:as=llamacpp-cpu", "lever dot=q8k");
     expect_refused(net, "cuda/999", "cuda");
     q4x_arm arm;
     q4x_err err = {0};
