@@ -1,6 +1,6 @@
-/* attn.cu: eager attention of attn.h. A warp 32 scores, a warp a row of probabilities, a thread a column of the context,
- * whose chain over the visible tokens is serial by contract. Online: the steps of the softmax by a warp's lanes, the
- * chains through them by all of it.
+/* attn.cu: eager attention of attn.h. A warp 32 scores, a warp a row of probabilities, a thread a column of the
+ * context, whose chain over the visible tokens is serial by contract. Online: the steps of the softmax by a warp's
+ * lanes, the chains through them by all of it.
  */
 #include "kernels/attn.h"
 

@@ -63,6 +63,11 @@ template <typename F> static void k_warps(F kernel, const k_call *c, int64_t n, 
     if (n > 0) K_LAUNCH(kernel, dim3(k_blocks(n, K_WARPS)), dim3(K_WARPS * K_WARP), 0, stream, k_args_of(c));
 }
 
+/* Bytes that travel at once. */
+typedef struct __attribute__((aligned(16))) {
+    uint32_t v[4];
+} k_word16;
+
 static __device__ __forceinline__ int64_t k_tid(void) {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }

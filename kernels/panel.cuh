@@ -25,31 +25,27 @@ static __device__ __forceinline__ int64_t k_panel_slot(const k_dev_panel *p, int
     return p->slot ? p->slot[j] : j;
 }
 
-typedef struct __attribute__((aligned(16))) {
-    uint32_t v[4];
-} k_word16;
+/* Sixteen bytes at a, a multiple of 16, of a weight that lies in from .. end: as a whole where it holds them all, else
+ * what it has of them. */
+static __device__ __forceinline__ k_word16 k_load16(const uint8_t *from, const uint8_t *end, const uint8_t *a) {
+    k_word16 v = {{0, 0, 0, 0}};
+    if (a >= from && a + 16 <= end) return *(const k_word16 *)(const void *)a;
+    for (int k = 0; k < 16; k++)
+        if (a + k >= from && a + k < end) v.v[k / 4] |= (uint32_t)a[k] << 8 * (k % 4);
+    return v;
+}
 
-/* n bytes at p by a warp into shared memory, by words that lie in from .. end, the weight, as a whole, else byte by
- * byte. to: n / 16 + 2 words. Where they begin. */
+/* n bytes at p by a warp into shared memory. to: n / 16 + 2 words. Where they begin. */
 static __device__ __forceinline__ const uint8_t *k_fetch(const uint8_t *from, const uint8_t *end, const uint8_t *p,
                                                          int32_t n, k_word16 *to) {
     const int32_t skew = (int32_t)((uintptr_t)p % 16), words = (skew + n + 15) / 16;
-    for (int32_t i = k_lane(); i < words; i += K_WARP) {
-        const uint8_t *a = p - skew + 16 * i;
-        k_word16 v = {{0, 0, 0, 0}};
-        if (a >= from && a + 16 <= end)
-            v = *(const k_word16 *)(const void *)a;
-        else
-            for (int k = 0; k < 16; k++)
-                if (a + k >= from && a + k < end) v.v[k / 4] |= (uint32_t)a[k] << 8 * (k % 4);
-        to[i] = v;
-    }
+    for (int32_t i = k_lane(); i < words; i += K_WARP) to[i] = k_load16(from, end, p - skew + 16 * i);
     return (const uint8_t *)to + skew;
 }
 
 /* Products by a rule that is not K_RULE_LANES32 (qdot.h; qdot.cu). w: the one weight, on the host; many: an array of
- * E on the device, for p->first, of which those of this type are multiplied. columns: distinct ones, one behind the other
- * from p->x on; work: k_dot_act_floats(columns, p->K) floats of the device. */
+ * E on the device, for p->first, of which those of this type are multiplied. columns: distinct ones, one behind the
+ * other from p->x on; work: k_dot_act_floats(columns, p->K) floats of the device. */
 void k_dot_cuda(const k_dev_panel *p, k_dot_rule rule, int32_t type, const k_weight *w, const k_weight *many, int32_t E,
                 int64_t columns, float *work, void *stream);
 

@@ -1,6 +1,6 @@
 /* qdot.cu: products in the orders of qdot.h. Activations are quantised on the device, once a call; a warp makes a row:
- * its lanes decode blocks, share their whole numbers, and take the f32 steps in the order of the contract. Chains that are
- * serial over a row's elements are a lane's each, 32 rows a warp.
+ * its lanes decode blocks, share their whole numbers, and take the f32 steps in the order of the contract. Chains that
+ * are serial over a row's elements are a lane's each, 32 rows a warp.
  */
 #include "kernels/panel.cuh"
 #include "kernels/qdot_f32.h"

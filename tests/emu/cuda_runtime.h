@@ -134,6 +134,17 @@ static inline int __all_sync(unsigned mask, int yes) {
     for (int l = 0; l < 32; l++) every &= (int)all[l];
     return every;
 }
+static inline uint32_t __funnelshift_r(uint32_t lo, uint32_t hi, uint32_t by) {
+    return by % 32 ? lo >> by % 32 | hi << (32 - by % 32) : lo;
+}
+static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t which) {
+    uint32_t r = 0;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t k = which >> 4 * i & 7;
+        r |= ((k < 4 ? a : b) >> 8 * (k % 4) & 255) << 8 * i;
+    }
+    return r;
+}
 static inline int __ffs(int x) {
     return __builtin_ffs(x);
 }
