@@ -1,4 +1,4 @@
-/* panel.cuh: what products on a device multiply (matmul.cu, qdot.cu): the columns, where outputs go, a weight's bytes. */
+/* panel.cuh: what products on a device multiply (matmul.cu, qdot.cu): columns, where outputs go, a weight's bytes. */
 #ifndef K_PANEL_CUH
 #define K_PANEL_CUH
 

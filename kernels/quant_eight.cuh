@@ -1,8 +1,8 @@
-/* quant_eight.cuh: the stored types as a lane reads them that holds eight accumulators of order lanes32: elements 8 t ..
- * 8 t + 7 of a group of 32, t = 0 .. 3.
+/* quant_eight.cuh: the stored types as a lane reads them that holds eight accumulators of order lanes32: elements 8 t
+ * .. 8 t + 7 of a group of 32, t = 0 .. 3.
  *
- * Eight elements in a row share a scale, a word of signs and a row of a code book in every type, so that a value costs a
- * few steps. All are the scalar cores of quant_all.h taken apart, with their bits: a product that is exact there may
+ * Eight elements in a row share a scale, a word of signs and a row of a code book in every type, so that a value costs
+ * a few steps. All are the scalar cores of quant_all.h taken apart, with their bits: a product that is exact there may
  * be part of a fused step here. A type without such a form goes through its core.
  */
 #ifndef K_QUANT_EIGHT_CUH

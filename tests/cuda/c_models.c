@@ -127,6 +127,7 @@ static int known(const q4x_net *net, const char *levers) {
 static const char *const sets[] = {
     "",
     ":act=bf16",
+    ":as=llamacpp-cpu",
     ":gdn=chunk64",
     ":act=bf16,gdn=chunk64",
     ":moe.logits=bf16",
@@ -164,7 +165,6 @@ static const char *const sets[] = {
     ":dot=q8k,repack=q4_kx8",
     ":act=bf16,dot=neon,repack=q8_0x4",
     ":as=llamacpp-cuda",
-    ":as=llamacpp-cpu",
     ":plant=sign@L01.blk#0",
     ":plant=nan@L00.in#1",
     ":plant=stale@emb#1",
@@ -182,7 +182,7 @@ static int64_t model(const char *path, int nsets) {
     for (int i = 0; i < nsets; i++) {
         if (!known(net, sets[i])) continue;
         differ += pair(net, path, sets[i], !emulated ? 150 : i || nsets < NSETS ? 9 : 66);
-        if (!emulated && i < 4) differ += pair(net, path, sets[i], PROMPT); /* the default tile, and one more */
+        if (!emulated && i < 5) differ += pair(net, path, sets[i], PROMPT); /* the default tile, and one more */
         n++;
     }
     print_message("%s: %d sets of levers, %lld differ\n", path, n, (long long)differ);
@@ -191,11 +191,11 @@ static int64_t model(const char *path, int nsets) {
     return differ;
 }
 
-/* The emulator takes minutes for all: all levers of two models in the long form, two sets of them else. */
+/* The emulator takes minutes for all: all levers of two models in the long form, three sets of them else. */
 static int how_many(int model) {
     if (!emulated) return NSETS;
-    if (!whole) return model < 2 ? 2 : 0;
-    return model < 2 ? NSETS : model < 4 ? 2 : 1;
+    if (!whole) return model < 2 ? 3 : 0;
+    return model < 2 ? NSETS : model < 4 ? 3 : 1;
 }
 
 static void models(void **s) {

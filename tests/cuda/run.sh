@@ -68,9 +68,10 @@ esac
 step version 60 bin/q4x version
 step arith 120 bin/c_arith
 step ops 300 bin/c_ops
+step products 300 bin/c_products
 step gemm 200 bin/c_gemm
 step moe_block 300 bin/c_moe_block
-step models 300 bin/c_models
+step models 400 bin/c_models
 for m in models/demo-*.gguf; do
     test -e "$m" && step "$(basename "$m" .gguf)" 200 bin/c_models "$m"
 done
