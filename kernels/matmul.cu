@@ -33,9 +33,9 @@ static __device__ __forceinline__ int32_t own_eight(void) {
     return k_lane() % QUAD;
 }
 
-/* Eight of a column, at once where its address allows. */
-static __device__ __forceinline__ void eight_of(const float *x, int wide, float v[EIGHT]) {
-    if (wide) {
+/* Eight of a column; WIDE: at an address of 16 bytes. */
+template <int WIDE> static __device__ __forceinline__ void eight_of(const float *x, float v[EIGHT]) {
+    if (WIDE) {
         const four a = *(const four *)(const void *)x, b = *(const four *)(const void *)(x + 4);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
@@ -48,13 +48,13 @@ static __device__ __forceinline__ void eight_of(const float *x, int wide, float 
     }
 }
 
-template <int C>
-static __device__ __forceinline__ void add_eight(const float v[EIGHT], const float *const x[C], int64_t i, int wide,
+template <int C, int WIDE>
+static __device__ __forceinline__ void add_eight(const float v[EIGHT], const float *const x[C], int64_t i,
                                                  float acc[C][EIGHT]) {
 #pragma unroll
     for (int c = 0; c < C; c++) {
         float xe[EIGHT];
-        eight_of(x[c] + i, wide, xe);
+        eight_of<WIDE>(x[c] + i, xe);
 #pragma unroll
         for (int j = 0; j < EIGHT; j++) acc[c][j] = fmaf(v[j], xe[j], acc[c][j]);
     }
@@ -66,7 +66,6 @@ template <int32_t TYPE> struct staged {
     static constexpr int32_t per = T::elems / K_WARP, blocks = SPAN / (T::elems < 32 ? 32 : T::elems),
                              bytes = blocks * T::bytes, words = (bytes + 30) / 16, each = (words + QUAD - 1) / QUAD,
                              stride = 16 * (words + 1) + (160 - 16 * (words + 1) % 128) % 128;
-    static constexpr int32_t once = k_eight<TYPE>::own ? per : 1; /* groups that are written out */
     k_word16 line[OCTET][stride / 16];
     float levels[K_LEVELS];
 };
@@ -85,11 +84,15 @@ static __device__ __forceinline__ void ask(const lines *w, int64_t i, int64_t K,
     }
 }
 
+/* How much of a loop over groups is. */
+template <int32_t N> struct written_out { static constexpr int32_t groups = N; };
+
 /* Block types: the bytes of the next span travel while this one is multiplied. */
-template <int32_t TYPE, int C>
+template <int32_t TYPE, int C, int WIDE>
 static __device__ __forceinline__ void dots_staged(const lines *w, staged<TYPE> *st, int64_t K, const float *const x[C],
-                                                   int wide, float acc[C][EIGHT]) {
+                                                   float acc[C][EIGHT]) {
     typedef staged<TYPE> S;
+    typedef written_out<k_eight<TYPE>::own && WIDE ? S::per : 1> out;
     const int32_t t = own_eight();
     k_word16 next[S::each], *line = st->line[k_lane() / QUAD];
     ask<TYPE>(w, 0, K, next);
@@ -104,11 +107,11 @@ static __device__ __forceinline__ void dots_staged(const lines *w, staged<TYPE> 
         const uint8_t *b = (const uint8_t *)line + (uintptr_t)(w->row + i / S::T::elems * S::T::bytes) % 16;
         for (int32_t k = 0; k < blocks; k++, b += S::T::bytes) {
             const k_head h = k_eight<TYPE>::head(b);
-#pragma unroll S::once
+#pragma unroll out::groups
             for (int32_t g = 0; g < S::per; g++) {
                 float v[EIGHT];
                 k_eight<TYPE>::values(b, h, g, t, st->levels, v);
-                add_eight<C>(v, x, i + k * S::T::elems + K_WARP * g + EIGHT * t, wide, acc);
+                add_eight<C, WIDE>(v, x, i + k * S::T::elems + K_WARP * g + EIGHT * t, acc);
             }
         }
     }
@@ -126,7 +129,7 @@ static __device__ __forceinline__ void dots_plain(const uint8_t *row, int64_t K,
             for (; i + EIGHT <= K; i += K_WARP) {
                 float v[EIGHT];
                 k_eight_wide<TYPE>::values(row + i * T::bytes, v);
-                add_eight<C>(v, x, i, 1, acc);
+                add_eight<C, 1>(v, x, i, acc);
             }
     }
     for (; i < K; i += K_WARP)
@@ -175,8 +178,10 @@ static __global__ void thin_k(const __grid_constant__ k_dev_panel p, const __gri
         }
         if constexpr (k_stored<TYPE>::elems < K_WARP)
             dots_plain<TYPE, C>(v.row, p.K, x, wide, acc);
+        else if (wide)
+            dots_staged<TYPE, C, 1>(&v, &st, p.K, x, acc);
         else
-            dots_staged<TYPE, C>(&v, &st, p.K, x, wide, acc);
+            dots_staged<TYPE, C, 0>(&v, &st, p.K, x, acc);
         for (int c = 0; c < C; c++) {
             const float y = fold_eight(acc[c]);
             if (own_eight() == 0 && j + c < end && r < p.O) k_panel_store(&p, k_panel_slot(&p, j + c), r, y);

@@ -25,6 +25,14 @@ static __device__ __forceinline__ void k_eight_bytes(const uint8_t *p, uint32_t 
     w[1] = __funnelshift_r(a[1], a[2], 8 * skew);
 }
 
+/* k_f16_at without branches: the product is exact, subnormals included. */
+static __device__ __forceinline__ float k_half_at(const uint8_t *b, int32_t o) {
+    const uint32_t h = k_u16_at(b, o), m = (h & 0x7fffu) << 13;
+    const float v = k_bits_f32(m) * 0x1p112f;
+    const uint32_t u = m >= 0x0f800000u ? m | 0x7f800000u : k_f32_bits(v);
+    return k_bits_f32(u | (h & 0x8000u) << 16);
+}
+
 /* Byte j of a word as 2^23 + byte: the slow conversion of whole numbers is not needed. */
 static __device__ __forceinline__ float k_byte_up(uint32_t w, int32_t j) {
     return k_bits_f32(__byte_perm(w, 0x4b000000u, 0x7440u + (uint32_t)j));
@@ -60,7 +68,7 @@ template <int32_t TYPE> struct k_eight {
 struct k_eight_scaled {
     static constexpr bool own = true;
     static __device__ __forceinline__ k_head head(const uint8_t *b) {
-        k_head h = {k_f16_at(b, 0), 0.0f};
+        k_head h = {k_half_at(b, 0), 0.0f};
         return h;
     }
 };
@@ -118,7 +126,7 @@ template <> struct k_eight<K_T_IQ4_XS> : k_eight_scaled {
 struct k_eight_min {
     static constexpr bool own = true;
     static __device__ __forceinline__ k_head head(const uint8_t *b) {
-        k_head h = {k_f16_at(b, 0), k_f16_at(b, 2)};
+        k_head h = {k_half_at(b, 0), k_half_at(b, 2)};
         return h;
     }
     static __device__ __forceinline__ void out(const uint8_t *b, k_head h, int32_t g, const uint32_t w[2], float v[8]) {
@@ -156,7 +164,7 @@ template <> struct k_eight<K_T_Q5_K> : k_eight_min {
 template <> struct k_eight<K_T_Q6_K> {
     static constexpr bool own = true;
     static __device__ __forceinline__ k_head head(const uint8_t *b) {
-        k_head h = {k_f16_at(b, 208), 0.0f};
+        k_head h = {k_half_at(b, 208), 0.0f};
         return h;
     }
     static __device__ __forceinline__ void values(const uint8_t *b, k_head h, int32_t g, int32_t t, const float *,
