@@ -84,15 +84,13 @@ static __device__ __forceinline__ void ask(const lines *w, int64_t i, int64_t K,
     }
 }
 
-/* How much of a loop over groups is. */
-template <int32_t N> struct written_out { static constexpr int32_t groups = N; };
-
 /* Block types: the bytes of the next span travel while this one is multiplied. */
 template <int32_t TYPE, int C, int WIDE>
 static __device__ __forceinline__ void dots_staged(const lines *w, staged<TYPE> *st, int64_t K, const float *const x[C],
                                                    float acc[C][EIGHT]) {
     typedef staged<TYPE> S;
-    typedef written_out<k_eight<TYPE>::own && WIDE ? S::per : 1> out;
+    constexpr int32_t once = k_eight<TYPE>::own && WIDE ? S::per : 1; /* groups that are written out */
+    (void)once;                                                       /* a host's compiler knows no such pragma */
     const int32_t t = own_eight();
     k_word16 next[S::each], *line = st->line[k_lane() / QUAD];
     ask<TYPE>(w, 0, K, next);
@@ -107,7 +105,7 @@ static __device__ __forceinline__ void dots_staged(const lines *w, staged<TYPE> 
         const uint8_t *b = (const uint8_t *)line + (uintptr_t)(w->row + i / S::T::elems * S::T::bytes) % 16;
         for (int32_t k = 0; k < blocks; k++, b += S::T::bytes) {
             const k_head h = k_eight<TYPE>::head(b);
-#pragma unroll out::groups
+#pragma unroll once
             for (int32_t g = 0; g < S::per; g++) {
                 float v[EIGHT];
                 k_eight<TYPE>::values(b, h, g, t, st->levels, v);

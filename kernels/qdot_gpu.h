@@ -175,6 +175,7 @@ K_HD float k_gpu_part(int32_t type, const k_qcodes *c, const uint8_t *act, int32
 K_HD void k_gpu_step(int32_t type, const k_qcodes *c, const uint8_t *act, int64_t i, float *acc) {
     int32_t units;
     const int32_t P = k_gpu_threads(type, &units);
+    if (P <= 0) return; /* no such path: k_dot_rule_of names it for no such type */
     float *t = acc + i % (K_GPU_THREADS / P) * P;
     for (int32_t p = 0; p < P; p++) t[p] = t[p] + k_gpu_part(type, c, act, units * p);
 }

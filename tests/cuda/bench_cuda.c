@@ -111,10 +111,10 @@ static void multiply(void *ctx, int round) {
 }
 
 /* Stored bytes of any kind: what they decode to changes no time. */
-static double product_of(int32_t type, int64_t K, int64_t O, int32_t T, int32_t act, int32_t gemm, double *ret_bytes) {
+static double product_of(int32_t type, int64_t K, int64_t O, int32_t T, const k_levers *lv, double *ret_bytes) {
     const k_quant *q = k_quant_get(type);
     k_dev *dev = hp_device(&emulated);
-    product p = {.lv = {.act = act, .gemm = gemm}, .d = {.N = 4, .D = (int32_t)K}};
+    product p = {.lv = *lv, .d = {.N = 4, .D = (int32_t)K}};
     const size_t line = (size_t)(K / q->elems) * (size_t)q->bytes;
     p.bytes = (line * (size_t)O + 255) / 256 * 256;
     p.copies = emulated ? 1 : (int)(((size_t)512 << 20) / p.bytes) + 1;
@@ -122,7 +122,7 @@ static double product_of(int32_t type, int64_t K, int64_t O, int32_t T, int32_t 
     p.w = (k_weight){p.data, O, K, line, type};
     p.c = (k_call){.T = T, .Tcall = T, .Tc = T, .cols = O, .epi = K_EPI_NONE, .nw = {1}, .nth = 1};
     h_rng rng = {5};
-    float *x = h_normal(&rng, K * T, 1, act);
+    float *x = h_normal(&rng, K * T, 1, lv->act);
     void *in = room((size_t)(K * T) * sizeof(float));
     must(k_dev_put(dev, in, x, (size_t)(K * T) * sizeof(float)), "columns");
     must(k_dev_wait(dev), "columns");
@@ -147,10 +147,32 @@ static void vectors(double copy_gbs) {
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         for (int k = 0; k < 2; k++) {
             const int64_t K = shape[k][0], O = emulated ? 32 : shape[k][1];
-            double bytes, s = product_of(types[i], K, O, 1, K_ACT_F32, K_GEMM_OWN, &bytes);
+            double bytes, s = product_of(types[i], K, O, 1, &(k_levers){.act = K_ACT_F32}, &bytes);
             row("%-18s %6lld %6lld %6.1f %8.0f  %5.1f %%\n", k_quant_get(types[i])->name, (long long)K, (long long)O,
                 1e6 * s, 1e-9 * bytes / s, 1e-7 * bytes / s / copy_gbs);
         }
+}
+
+/* The same product in the orders of lever dot. */
+static void orders(void) {
+    static const struct {
+        int32_t dot;
+        const char *name;
+    } dots[] = {{K_DOT_LANES32, "lanes32"}, {K_DOT_SERIAL, "serial"}, {K_DOT_BLOCKED, "blocked"},
+                {K_DOT_Q8K, "q8k"},         {K_DOT_Q8_1, "q8_1"},     {K_DOT_NEON, "neon"}};
+    static const int32_t types[] = {K_T_IQ1_S, K_T_Q4_K, K_T_Q8_0, K_T_BF16};
+    const int64_t K = 2560, O = emulated ? 32 : 10240;
+    row("%lld x %lld, us       ", (long long)O, (long long)K);
+    for (size_t d = 0; d < sizeof dots / sizeof *dots; d++) row(" %8s", dots[d].name);
+    row("\n");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        row("%-22s", k_quant_get(types[i])->name);
+        for (size_t d = 0; d < sizeof dots / sizeof *dots; d++) {
+            double bytes;
+            row(" %8.1f", 1e6 * product_of(types[i], K, O, 1, &(k_levers){.dot = dots[d].dot}, &bytes));
+        }
+        row("\n");
+    }
 }
 
 static void matrices(void) {
@@ -163,7 +185,7 @@ static void matrices(void) {
     if (!have) row("(cuBLAS left out: %s)\n", why);
     for (int i = 0; i < 2; i++)
         for (int32_t g = 0; g <= have; g++) {
-            double bytes, s = product_of(m[i].type, K, O, T, m[i].act, g, &bytes);
+            double bytes, s = product_of(m[i].type, K, O, T, &(k_levers){.act = m[i].act, .gemm = g}, &bytes);
             row("%-5s act=%-4s %-6s  %7.3f %9.2f\n", k_quant_get(m[i].type)->name, m[i].act ? "bf16" : "f32",
                 g ? "cublas" : "own", 1e3 * s, 2e-12 * (double)(K * O * T) / s);
         }
@@ -234,6 +256,7 @@ int main(int argc, char **argv) {
     memory(&copy_gbs, &read_gbs);
     row("device memory: copy %.0f GB/s, reading alone %.0f GB/s\n", copy_gbs, read_gbs);
     vectors(copy_gbs);
+    orders();
     matrices();
     whole(argc > 1 ? argv[1] : emulated ? "tests/golden/micro-a" : "tests/models/demo.gguf");
     must(k_dev_wait(d), "device");
