@@ -72,6 +72,8 @@ step products 300 bin/c_products
 step gemm 200 bin/c_gemm
 step moe_block 300 bin/c_moe_block
 step models 400 bin/c_models
+step measure 120 bin/c_measure
+step taps 300 bin/c_taps
 for m in models/demo-*.gguf; do
     test -e "$m" && step "$(basename "$m" .gguf)" 200 bin/c_models "$m"
 done
