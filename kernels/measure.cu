@@ -212,9 +212,9 @@ static __device__ uint64_t next_best(const uint32_t *x, int64_t cols, uint32_t i
     return best;
 }
 
-/* The largest elements of the row join those of the job. A slot keeps the largest that comes by and hands the other on;
- * the row's k-th enters at slot k, as slots before it are for those before it. In whichever order rows come, slot k ends
- * with the k-th of all. */
+/* The largest elements of the row join those of the job. A slot keeps the largest that comes by and hands the other
+ * on; the row's k-th enters at slot k, as slots before it are for those before it. In whichever order rows come, slot k
+ * ends with the k-th of all. */
 static __device__ void add_top(const k_measure_job &j, const uint32_t *x, uint32_t index0, uint64_t best,
                                uint64_t *room) {
     uint64_t *top = j.seen->top, *list = room + 2 * WARPS, *floor = list + K_MEASURE_TOP;

@@ -35,8 +35,8 @@ typedef struct {
     uint64_t nan, pinf, ninf;
     uint64_t zeros, on_bf16, on_f16; /* of finite values: lie on that lattice (zeros do) */
     uint64_t skipped;                /* not finite, in kept rows */
-    uint32_t low, high;              /* finite extremes: ~k_f32_order of the smallest, k_f32_order of the largest; 0: none */
-    uint64_t top[K_MEASURE_TOP];     /* largest |x|, descending: k_measure_key; 0: none */
+    uint32_t low, high; /* finite extremes: ~k_f32_order of the smallest, k_f32_order of the largest; 0: none */
+    uint64_t top[K_MEASURE_TOP]; /* largest |x|, descending: k_measure_key; 0: none */
 } k_measured;
 
 typedef struct {
@@ -45,8 +45,8 @@ typedef struct {
     const void *x;
     int64_t rows, cols; /* BITS: bytes (a multiple of 4) and 0; COPY: words and 0 */
     k_measured *seen;
-    void *out;     /* BITS: digests, 16 bytes each; ROWS: f64 [rows, 2]; COPY: words; CUT: f32 [rows, 2] */
-    void *kept;    /* ROWS: f64 [keep1 - keep0, width], or f32 with width 0: [keep1 - keep0, cols] */
+    void *out;  /* BITS: digests, 16 bytes each; ROWS: f64 [rows, 2]; COPY: words; CUT: f32 [rows, 2] */
+    void *kept; /* ROWS: f64 [keep1 - keep0, width], or f32 with width 0: [keep1 - keep0, cols] */
     int32_t keep0, keep1, width;
     int32_t canonical;
     const int32_t *ids; /* CUT, and the rest */

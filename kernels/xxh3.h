@@ -1,5 +1,6 @@
-/* xxh3.h: XXH3-128, and XXH3-64 of eight bytes, for both compilers: `bits` and sketches are made on a device of the same
- * hashes as on a host, where lib/hash.c takes the library's. tests/t_xxh3.c holds every length up to 9,000 against it.
+/* xxh3.h: XXH3-128, and XXH3-64 of eight bytes, for both compilers: `bits` and sketches are made on a device of the
+ * same hashes as on a host, where lib/hash.c takes the library's. tests/t_xxh3.c holds every length up to 9,000 against
+ * it.
  *
  * computes  k_xxh3_128: XXH3-128 without a seed of n bytes; k_xxh3_64_of8: XXH3-64 of eight bytes with a seed
  * order     integers, modulo 2^64. Beyond 240 bytes the input is stripes of 64 bytes, eight lanes of 8 bytes each, and

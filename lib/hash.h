@@ -20,8 +20,8 @@ q4x_bits *q4x_bits_new(void); /* NULL: no memory */
 void q4x_bits_free(q4x_bits *b);
 void q4x_bits_begin(q4x_bits *b, q4x_bits_kind kind);          /* reusable */
 int q4x_bits_add(q4x_bits *b, const void *data, size_t bytes); /* 0, or Q4X_E_NOMEM */
-/* The next `bytes` bytes, whose leaves were digested elsewhere: 16 canonical bytes each. What came before filled its last
- * leaf; what fills no whole leaf ends the tensor. */
+/* The next `bytes` bytes, whose leaves were digested elsewhere: 16 canonical bytes each. What came before filled its
+ * last leaf; what fills no whole leaf ends the tensor. */
 void q4x_bits_digests(q4x_bits *b, const void *digests, size_t bytes);
 q4x_hash q4x_bits_end(q4x_bits *b);
 

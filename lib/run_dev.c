@@ -182,8 +182,8 @@ static int fetch_state(const q4x_run *r, int32_t i, int64_t to) {
     const k_state *there = &r->dev->st[i];
     const int64_t from = r->dev->rows_here[i], at = from * there->cols;
     if (!there->f || to <= from) return 0;
-    int code = k_dev_get(&r->dev->dev, r->st[i].f + at, there->f + at,
-                         (size_t)((to - from) * there->cols) * sizeof(float));
+    int code =
+        k_dev_get(&r->dev->dev, r->st[i].f + at, there->f + at, (size_t)((to - from) * there->cols) * sizeof(float));
     if (!code) r->dev->rows_here[i] = to;
     return code;
 }
@@ -311,9 +311,7 @@ static void forget_changed(const q4x_run *r, int32_t i, const k_call *c) {
     for (int32_t k = 0; k < n->nst; k++) {
         const q4x_rows_kind kind = r->plan->state[n->st[k]].rows_kind;
         int64_t *here = &r->dev->rows_here[n->st[k]];
-        const int64_t same = kind == Q4X_ROWS_FIXED   ? 0
-                             : kind == Q4X_ROWS_BLOCK ? c->pos0 / r->plan->d.ratio
-                                                      : c->pos0;
+        const int64_t same = kind == Q4X_ROWS_FIXED ? 0 : kind == Q4X_ROWS_BLOCK ? c->pos0 / r->plan->d.ratio : c->pos0;
         if (*here > same) *here = same;
     }
 }

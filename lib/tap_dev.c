@@ -1,8 +1,8 @@
-/* tap_dev.c: taps of a run on a device. What nodes made is measured where it lies, by jobs that wait in a table until it
- * is full or the next node writes over what one of them reads; results gather in one block there, which is copied here
- * once a forward, or when it is full. Then the records are finished in the order of the nodes, as a run on the host
- * finishes them. Only what must be here, full tensors and what is read twice, is copied, into pinned memory, while the
- * device goes on. */
+/* tap_dev.c: taps of a run on a device. What nodes made is measured where it lies, by jobs that wait in a table until
+ * it is full or the next node writes over what one of them reads; results gather in one block there, which is copied
+ * here once a forward, or when it is full. Then the records are finished in the order of the nodes, as a run on the
+ * host finishes them. Only what must be here, full tensors and what is read twice, is copied, into pinned memory, while
+ * the device goes on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,14 +26,14 @@ typedef struct {
     q4x_sketch sk;     /* what is kept of the whole tensor */
     int has_words, has_cut;
     size_t head_at, tail_at, body_at, seen_at, sums_at, kept_at, words_at, cut_at; /* one k_measured a part */
-    void *own; /* a copy too large for the ring */
+    void *own;                                                                     /* a copy too large for the ring */
 } piece;
 
 struct q4x_tapdev {
     k_dev *dev;
     char *there, *here; /* results, on the device and pinned */
     size_t cap, used;
-    char *ring;         /* pinned: tensors that must be here */
+    char *ring; /* pinned: tensors that must be here */
     size_t ring_cap, ring_used;
     k_measure_job job[K_MEASURE_JOBS];
     int njobs;

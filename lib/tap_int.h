@@ -77,8 +77,8 @@ void q4x_tap_undescribe(q4x_tapset *t);
 int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_err *err);
 /* 1 when a node behind this one holds the weights of its ids. */
 int q4x_tap_has_weights(const q4x_plan *p, int32_t ids);
-/* The ids of a tile of an ids node; of a selection also the scores at the cut: of this tile [nrows, 2] as a device found
- * them, NULL: found here. */
+/* The ids of a tile of an ids node; of a selection also the scores at the cut: of this tile [nrows, 2] as a device
+ * found them, NULL: found here. */
 int q4x_tap_selection(q4x_tapset *t, const q4x_node_event *ev, const float *cuts_there, q4x_err *err);
 
 /* tap.c: the steps of a record, wherever it is measured. same 1: what the last measured node shows is shown again. */

@@ -46,9 +46,10 @@ static void drop(void *p) {
 
 /* wild: one in so many is something special; 0: none. */
 static float *values(size_t n, uint32_t wild) {
-    static const uint32_t special[] = {0x7fc00000, 0xffc00001, 0x7f800001, 0x7f800000, 0xff800000, 0,          0x80000000,
-                                       0x00000001, 0x80000123, 0x7f7fffff, 0xff7fffff, 0x00800000, 0x33800000, 0x3f800000,
-                                       0xbf800000, 0x477fe000, 0x477ff000, 0x38800000, 0x387fc000};
+    static const uint32_t special[] = {0x7fc00000, 0xffc00001, 0x7f800001, 0x7f800000, 0xff800000,
+                                       0,          0x80000000, 0x00000001, 0x80000123, 0x7f7fffff,
+                                       0xff7fffff, 0x00800000, 0x33800000, 0x3f800000, 0xbf800000,
+                                       0x477fe000, 0x477ff000, 0x38800000, 0x387fc000};
     float *x = malloc((n + 1) * sizeof *x);
     assert_non_null(x);
     for (size_t i = 0; i < n; i++) {
@@ -194,7 +195,9 @@ static void rows(void **state) {
             if (emulated && cols[i] * count[k] > 9000 && cols[i] * count[k] != 20000) continue;
             const int64_t last = count[k] < 64 ? count[k] : 64;
             const shape s = {count[k], cols[i], k % 2 ? count[k] / 2 : count[k] - last, k % 2 ? 2 : last,
-                             k % 3 == 2 ? 2 : k % 3 ? 30 : 0};
+                             k % 3 == 2 ? 2
+                             : k % 3    ? 30
+                                        : 0};
             bad += rows_differ(&s, 0);
             n++;
         }

@@ -139,8 +139,8 @@ static int differs(const q4x_net *net, const job *j, int32_t spoilt) {
     dump(net, j, "cpu", -1, &twice[0], &untapped[0]);
     dump(net, j, "cuda", spoilt, &twice[1], &untapped[1]);
     const int same = strstr(j->levers, "nan@") ? same_content(&n) : same_dumps(&n);
-    print_message("    %s%s, %d ids, %s%s: %zu bytes %s\n", q4x_tail(j->model), j->levers, j->prompt,
-                  MODES[j->o.mode], j->o.bands ? " bands" : "", n, same ? "equal" : "DIFFER");
+    print_message("    %s%s, %d ids, %s%s: %zu bytes %s\n", q4x_tail(j->model), j->levers, j->prompt, MODES[j->o.mode],
+                  j->o.bands ? " bands" : "", n, same ? "equal" : "DIFFER");
     if (!j->o.controls || spoilt >= 0) return !same;
     assert_true(twice[1].compared > 50 && untapped[1].compared == 2 * (j->decode + 1));
     assert_int_equal(twice[1].compared, twice[0].compared);
