@@ -26,12 +26,16 @@ static int32_t owner(const q4x_plan *p, int32_t i) {
     return i;
 }
 
-/* last[i]: the last node that reads i's buffer (i itself when none does). */
-static void lifetimes(const q4x_plan *p, int32_t *last) {
+/* last[i]: the last node that reads i's buffer (i itself when none does); held: at least the last one of its layer. */
+static void lifetimes(const q4x_plan *p, int held, int32_t *last) {
     for (int32_t i = 0; i < p->nnodes; i++) {
         last[i] = i;
         for (int32_t k = 0; k < p->node[i].nin; k++)
             if (p->node[i].in[k] >= 0) last[owner(p, p->node[i].in[k])] = i;
+    }
+    for (int32_t i = p->nnodes - 1, end = i; held && i >= 0; i--) {
+        if (p->node[i].layer != p->node[end].layer) end = i;
+        if (last[i] < end) last[i] = end;
     }
 }
 
@@ -61,7 +65,7 @@ static int32_t drop_dead(live *l, int32_t n, const int32_t *last, int32_t now) {
     return k;
 }
 
-int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err) {
+static int64_t layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int held, int64_t *ret_off, q4x_err *err) {
     int32_t *last = malloc((size_t)p->nnodes * sizeof *last);
     live *l = malloc((size_t)p->nnodes * sizeof *l);
     int64_t total = -1;
@@ -70,7 +74,7 @@ int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t
         total = q4x_fail(err, Q4X_E_NOMEM, "arena: out of memory for %d nodes", p->nnodes);
         goto done;
     }
-    lifetimes(p, last);
+    lifetimes(p, held, last);
     total = 0;
     for (int32_t i = 0; i < p->nnodes; i++) {
         int64_t size;
@@ -98,6 +102,14 @@ done:
     free(last);
     free(l);
     return total;
+}
+
+int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err) {
+    return layout(p, rows, n_ctx, 0, ret_off, err);
+}
+
+int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err) {
+    return layout(p, rows, n_ctx, 1, ret_off, err);
 }
 
 enum { TILE_MAX = 512, TARGET = 24 << 20 /* bytes */ };

@@ -20,6 +20,12 @@ struct q4x_run_dev {
     const int32_t *tile_ids; /* the same on the host */
     int64_t *rows_here;      /* [nstates] of each state: rows 0 .. that are here as they are there */
     char *made_here;         /* [nnodes]: its last output is here as it is there */
+    struct {
+        float *there, *here;
+        int64_t *off, n;
+    } other;                 /* the arena that is not in use: outputs held to the end of their layer, or not */
+    int32_t held;            /* 1: in use they are */
+    void *held_block;        /* where the one that holds them lies on the device */
     int32_t pending;         /* copies from the host's arena may be under way */
     int32_t failed;          /* code of a failure that could not be reported */
 };
@@ -91,7 +97,7 @@ static q4x_arena_device sizes_of(const q4x_run *r) {
 
 void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch) {
     const q4x_arena_device s = sizes_of(r);
-    *arena = 4 * (uint64_t)s.arena;
+    *arena = 4 * (uint64_t)(s.arena + r->dev->other.n);
     *state = 4 * (uint64_t)s.states;
     *scratch = 4 * (uint64_t)(s.scratch + s.ids);
 }
@@ -153,12 +159,57 @@ void q4x_run_dev_free(q4x_run *r) {
     if (d->dev.stream) k_dev_wait(&d->dev);
     k_dev_free(&d->dev, d->block);
     k_dev_free(&d->dev, d->logits);
+    k_dev_free(&d->dev, d->held_block);
     k_dev_unpin(&d->dev, r->arena);
+    k_dev_unpin(&d->dev, d->other.here);
+    free(d->other.off);
     k_dev_close(&d->dev);
     free(d->st);
     free(d->rows_here);
     free(d->made_here);
     free(d);
+}
+
+/* ---- outputs that stay ---- */
+
+enum { HOLD_MOST = 256 << 20 /* bytes */ };
+
+/* A second arena, whose outputs stay to the end of their layer; without it, when there is no room, all goes on. */
+static void make_held(q4x_run *r) {
+    q4x_run_dev *d = r->dev;
+    q4x_err ignored = {0};
+    const int64_t rows = r->tile < r->n_ctx ? r->tile : r->n_ctx;
+    int64_t *off = calloc((size_t)r->plan->nnodes, sizeof *off);
+    const int64_t n = off ? q4x_arena_held(r->plan, rows, r->n_ctx, off, &ignored) : 0;
+    void *block = NULL;
+    if (n < 1 || n > HOLD_MOST / 4 || k_dev_alloc(&d->dev, 4 * (size_t)n, &block)) {
+        free(off);
+        return;
+    }
+    float *here = q4x_run_dev_arena(r, n);
+    if (!here || k_dev_zero(&d->dev, block, 4 * (size_t)n)) {
+        k_dev_unpin(&d->dev, here);
+        k_dev_free(&d->dev, block);
+        free(off);
+        return;
+    }
+    d->held_block = d->other.there = block;
+    d->other.here = here;
+    d->other.off = off;
+    d->other.n = n;
+}
+
+void q4x_run_hold(q4x_run *r, int on) {
+    q4x_run_dev *d = r->dev;
+    if (!d || d->held == on) return;
+    if (!d->other.off) make_held(r);
+    if (!d->other.off || k_dev_wait(&d->dev)) return; /* a failure shows in the next forward */
+    float *there = d->arena, *here = r->arena;
+    int64_t *off = r->off, n = r->arena_n;
+    d->arena = d->other.there, r->arena = d->other.here, r->off = d->other.off, r->arena_n = d->other.n;
+    d->other.there = there, d->other.here = here, d->other.off = off, d->other.n = n;
+    memset(d->made_here, 0, (size_t)r->plan->nnodes);
+    d->held = on;
 }
 
 void q4x_run_dev_reset(q4x_run *r) {

@@ -247,6 +247,7 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
     TRY(q4x_dumpw_open(path, header, t->node, t->nnodes, &t->w, err));
     q4x_run_on_node(r, on_node, t);
     if (t->dev) q4x_run_before_node(r, q4x_tapdev_before, t);
+    q4x_run_hold(r, 1);
     q4x_run_keep_states(r, o->bands || q4x_tap_witness_states(t));
     *ret = t;
 done:
@@ -331,6 +332,7 @@ static void tapset_free(q4x_tapset *t) {
     if (t->run) {
         q4x_run_on_node(t->run, NULL, NULL);
         q4x_run_before_node(t->run, NULL, NULL);
+        q4x_run_hold(t->run, 0);
         q4x_run_keep_states(t->run, 0);
     }
     q4x_tapdev_free(t->dev);

@@ -71,6 +71,7 @@ static int compare(void *ctx, const q4x_step *s, q4x_err *err) {
 int q4x_tapset_untapped(q4x_tapset *t, const q4x_greedy_opts *go, q4x_err *err) {
     q4x_run_on_node(t->run, NULL, NULL);
     q4x_run_before_node(t->run, NULL, NULL);
+    q4x_run_hold(t->run, 0);
     q4x_run_keep_states(t->run, 0);
     q4x_run_reset(t->run);
     int rc = q4x_greedy(t->run, go, compare, t, err);
