@@ -32,7 +32,7 @@ int32_t q4x_run_nforward(const q4x_run *r) {
     return r->nforward;
 }
 const k_state *q4x_run_state(const q4x_run *r, int32_t i) {
-    if (r->dev) q4x_run_dev_states(r);
+    if (r->dev) q4x_run_dev_state(r, i);
     return &r->st[i];
 }
 

@@ -23,11 +23,11 @@ struct q4x_run_dev {
     struct {
         float *there, *here;
         int64_t *off, n;
-    } other;                 /* the arena that is not in use: outputs held to the end of their layer, or not */
-    int32_t held;            /* 1: in use they are */
-    void *held_block;        /* where the one that holds them lies on the device */
-    int32_t pending;         /* copies from the host's arena may be under way */
-    int32_t failed;          /* code of a failure that could not be reported */
+    } other;          /* the arena that is not in use: outputs held to the end of their layer, or not */
+    int32_t held;     /* 1: in use they are */
+    void *held_block; /* where the one that holds them lies on the device */
+    int32_t pending;  /* copies from the host's arena may be under way */
+    int32_t failed;   /* code of a failure that could not be reported */
 };
 
 /* ---- errors ---- */
@@ -239,11 +239,11 @@ static int fetch_state(const q4x_run *r, int32_t i, int64_t to) {
     return code;
 }
 
-void q4x_run_dev_states(const q4x_run *r) {
-    int code = 0;
-    if (r->dev->failed) return;
-    for (int32_t i = 0; i < r->plan->nstates && !code; i++) code = fetch_state(r, i, r->st[i].rows);
-    r->dev->failed = code ? code : k_dev_wait(&r->dev->dev);
+void q4x_run_dev_state(const q4x_run *r, int32_t i) {
+    q4x_run_dev *d = r->dev;
+    if (d->failed || !d->st[i].f || d->rows_here[i] >= r->st[i].rows) return;
+    const int code = fetch_state(r, i, r->st[i].rows);
+    d->failed = code ? code : k_dev_wait(&d->dev);
 }
 
 k_state q4x_run_state_there(const q4x_run *r, int32_t i) {

@@ -70,7 +70,7 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *
 int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
 /* The first state of node i, of fixed rows, was changed here. */
 int q4x_run_dev_kept(q4x_run *r, int32_t i, q4x_err *err);
-/* Bring the states back if they are not here. */
-void q4x_run_dev_states(const q4x_run *r);
+/* Bring state i back if it is not here. */
+void q4x_run_dev_state(const q4x_run *r, int32_t i);
 
 #endif

@@ -1,0 +1,86 @@
+/* e_taps.c: what taps cost the emulated device: a decode step makes a few launches and copies more than without them,
+ * however many nodes there are; the dump is the same where there is no room for outputs that wait. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "lib/tap.h"
+#include "tests/emu/emu.h"
+#include "tests/h_dump.h"
+#include "tests/h_forward.h"
+
+#define MODEL "tests/golden/micro-a"
+
+/* A run of three ids and two more. *ret_ops: launches, copies and fills of the last step; *ret_held: device memory of
+ * the outputs that wait. */
+static q4x_hash go(const q4x_net *net, const q4x_tap_opts *o, int room, int64_t *ret_ops, uint64_t *ret_held) {
+    static const int32_t ids[] = {5, 6, 7, 8, 9};
+    const size_t all = emu.memory;
+    q4x_arm arm;
+    q4x_err err = {0};
+    q4x_run *r = NULL;
+    q4x_tapset *t = NULL;
+    q4x_hash content = {{0}};
+    uint64_t before, after, states, scratch;
+    int rc = q4x_arm_parse("cuda", &arm, &err);
+    if (!rc) rc = q4x_run_new(net, &arm, 8, 0, &r, &err);
+    if (rc) fail_msg("%s", err.msg);
+    q4x_run_memory(r, &before, &states, &scratch);
+    if (!room) emu.memory = emu.used + 1000; /* not even for what waits in the smallest layer */
+    if (o) rc = q4x_tapset_open(r, net, o, h_temp("t.q4d"), json_object(), &t, &err);
+    emu.memory = all;
+    q4x_run_memory(r, &after, &states, &scratch);
+    *ret_held = after - before;
+    for (int i = 0, n = 3; i < 5 && !rc; i += n, n = 1) {
+        const int64_t ops = emu.ops;
+        rc = q4x_run_forward(r, ids + i, n, 0, &err);
+        if (!rc && t) rc = q4x_tapset_forward(t, ids + i, n, 1, -1, &err);
+        *ret_ops = emu.ops - ops;
+    }
+    if (!rc && t) rc = q4x_tapset_close(t, &content, &err);
+    if (rc) fail_msg("%s", err.msg);
+    q4x_run_free(r);
+    return content;
+}
+
+static void few_calls(void **state) {
+    const q4x_tap_opts o = {.mode = Q4X_MODE_SKETCH}, twice = {.mode = Q4X_MODE_SKETCH, .controls = 1};
+    int64_t untapped, tapped, each;
+    uint64_t held;
+    (void)state;
+    q4x_net *net = h_net(MODEL);
+    const q4x_plan *p = q4x_net_plan(net);
+    go(net, NULL, 1, &untapped, &held);
+    go(net, &o, 1, &tapped, &held);
+    go(net, &twice, 1, &each, &held);
+    print_message("    %d nodes in %d layers: %lld calls a step, %lld tapped, %lld read twice\n", p->nnodes, p->d.L,
+                  (long long)untapped, (long long)tapped, (long long)each);
+    assert_true(untapped > p->nnodes / 2 && held > 0);
+    assert_true(tapped - untapped <= 3 * p->d.L + 6); /* jobs of a layer, of its states; results, and zeros for them */
+    assert_true(each - untapped > p->nnodes);         /* the twin: what is copied node by node is seen */
+    q4x_net_close(net);
+}
+
+static void without_room(void **state) {
+    const q4x_tap_opts o = {.mode = Q4X_MODE_SKETCH};
+    int64_t ops[2];
+    uint64_t held[2];
+    (void)state;
+    q4x_net *net = h_net(MODEL);
+    const q4x_hash a = go(net, &o, 1, &ops[0], &held[0]), b = go(net, &o, 0, &ops[1], &held[1]);
+    assert_true(held[0] > 0 && held[1] == 0 && ops[1] > ops[0]);
+    assert_true(q4x_hash_eq(&a, &b));
+    q4x_net_close(net);
+    assert_true(emu.used == 0);
+    h_temp_remove();
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(few_calls), cmocka_unit_test(without_room)};
+    return cmocka_run_group_tests_name("e_taps", tests, NULL, NULL);
+}
