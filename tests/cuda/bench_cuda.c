@@ -193,8 +193,8 @@ static void matrices(void) {
 
 /* ---- a model ---- */
 
-/* Seconds of a prompt of n ids and of a decode step; path: with taps of all public nodes. */
-static void forwards(const q4x_net *net, const char *spec, const char *path, int n, double *ret_prompt,
+/* Seconds of a prompt of n ids and of a decode step; path: with taps of all public nodes in this mode. */
+static void forwards(const q4x_net *net, const char *spec, const char *path, q4x_mode mode, int n, double *ret_prompt,
                      double *ret_step) {
     enum { REPEATS = 5, STEPS = 16 };
     double p[REPEATS], s[REPEATS];
@@ -202,7 +202,7 @@ static void forwards(const q4x_net *net, const char *spec, const char *path, int
     q4x_run *r = NULL;
     q4x_tapset *t = NULL;
     q4x_err err = {0};
-    const q4x_tap_opts o = {.mode = Q4X_MODE_SKETCH};
+    const q4x_tap_opts o = {.mode = mode};
     int32_t ids[256];
     for (int i = 0; i < n; i++) ids[i] = 1 + 37 * i % (q4x_net_dims(net)->V - 1);
     int rc = q4x_arm_parse(spec, &arm, &err);
@@ -231,21 +231,22 @@ static void forwards(const q4x_net *net, const char *spec, const char *path, int
 }
 
 static void whole(const char *model) {
-    static const char *const spec[] = {"cpu", "cuda", "cuda:act=bf16"};
+    static const char *const spec[] = {"cpu", "cuda", "cuda:act=bf16"}, *const taps[] = {"hash", "sketch", "full",
+                                                                                         "untapped"};
     const int n = emulated ? 4 : 256;
     char path[] = "/tmp/q4x-bench-XXXXXX";
     int fd = mkstemp(path);
     q4x_net *net = h_net(model);
     assert_true(fd >= 0);
     close(fd);
-    row("%s: ms         prompt(%d)  tapped    step  tapped\n", model, n);
-    for (size_t i = 0; i < sizeof spec / sizeof *spec; i++) {
-        double p[2], s[2];
-        if (emulated && i != 1) continue;
-        for (int tapped = 0; tapped < 2; tapped++)
-            forwards(net, spec[i], tapped ? path : NULL, n, &p[tapped], &s[tapped]);
-        row("%-26s %9.2f %9.2f %7.3f %7.3f\n", spec[i], 1e3 * p[0], 1e3 * p[1], 1e3 * s[0], 1e3 * s[1]);
-    }
+    row("%s: ms                 prompt(%d)    step\n", model, n);
+    for (size_t i = 0; i < sizeof spec / sizeof *spec; i++)
+        for (int k = 3; k >= 0; k--) {
+            double p, s;
+            if ((emulated && i != 1) || (i != 1 && k < 3 && k != Q4X_MODE_SKETCH)) continue;
+            forwards(net, spec[i], k < 3 ? path : NULL, (q4x_mode)(k < 3 ? k : 0), n, &p, &s);
+            row("%-26s %-10s %9.2f %7.3f\n", spec[i], taps[k], 1e3 * p, 1e3 * s);
+        }
     q4x_net_close(net);
     unlink(path);
 }
