@@ -45,6 +45,9 @@ typedef struct {
     volatile uint32_t *mark; /* in host memory that the device writes */
     void *gemm, *gemm_room;  /* cuBLAS and its workspace, once k_dev_gemm opened it */
     void *mark_dev, *write;  /* the same word as the device sees it; the driver's function that writes it, or NULL */
+    void *side;              /* a stream of its own for what is measured, once there was something */
+    void *forked, *joined;   /* where it left the first one; where it has come to */
+    int is_beside;           /* 1: that is not known to be done */
 } k_dev;
 
 int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
@@ -86,8 +89,11 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c);
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
 
 /* Enqueue n <= K_MEASURE_JOBS jobs (measure.h) as one launch; their pointers are into device memory, all extents 0 or
- * more. What they are seen in and write to must not be read by what is enqueued before. */
+ * more. They begin when what was enqueued before is done, and go on beside what is enqueued after, until k_dev_join: up
+ * to there what they read must stay, and what they write is not to be touched by anything but such jobs. */
 int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n);
+/* What is enqueued from now on comes behind all jobs; k_dev_wait waits for them too. */
+int k_dev_join(k_dev *d);
 
 /* Enqueue: the word at k_dev_marked becomes v when everything before it is done. After a failure it tells how far the
  * device came. */

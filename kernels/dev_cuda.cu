@@ -98,10 +98,18 @@ int k_dev_open(int index, k_dev *ret) {
     return 0;
 }
 
+static void close_side(k_dev *d) {
+    if (d->forked) cudaEventDestroy((cudaEvent_t)d->forked);
+    if (d->joined) cudaEventDestroy((cudaEvent_t)d->joined);
+    if (d->side) cudaStreamDestroy((cudaStream_t)d->side);
+    d->forked = d->joined = d->side = NULL;
+}
+
 void k_dev_close(k_dev *d) {
     if (!d->stream) return;
     cudaSetDevice(d->index);
     cudaStreamSynchronize((cudaStream_t)d->stream);
+    close_side(d);
     k_gemm_close(d->gemm);
     cudaFree(d->gemm_room);
     cudaStreamDestroy((cudaStream_t)d->stream);
@@ -163,15 +171,47 @@ int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
 }
 
 int k_dev_wait(k_dev *d) {
-    return answer(cudaStreamSynchronize((cudaStream_t)d->stream));
+    int e = k_dev_join(d);
+    return e ? e : answer(cudaStreamSynchronize((cudaStream_t)d->stream));
+}
+
+/* ---- beside the ops ---- */
+
+/* Of least priority: the ops go first. */
+static cudaError_t open_side(k_dev *d) {
+    int least = 0, greatest;
+    cudaStream_t s = NULL;
+    cudaEvent_t forked = NULL, joined = NULL;
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (e == cudaSuccess) e = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, least);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&forked, cudaEventDisableTiming);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&joined, cudaEventDisableTiming);
+    d->side = s;
+    d->forked = forked;
+    d->joined = joined;
+    if (e != cudaSuccess) close_side(d);
+    return e;
 }
 
 int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
     if (n < 0 || n > K_MEASURE_JOBS) return (int)cudaErrorInvalidValue;
-    int e = answer(use(d));
-    if (e || !n) return e;
-    k_measure_launch(jobs, n, d->stream);
-    return (int)cudaGetLastError();
+    cudaError_t e = use(d);
+    if (e == cudaSuccess && n && !d->side) e = open_side(d);
+    if (e != cudaSuccess || !n) return answer(e);
+    cudaStream_t side = (cudaStream_t)d->side;
+    e = cudaEventRecord((cudaEvent_t)d->forked, (cudaStream_t)d->stream);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(side, (cudaEvent_t)d->forked, 0);
+    if (e != cudaSuccess) return answer(e);
+    d->is_beside = 1;
+    k_measure_launch(jobs, n, d->side);
+    e = cudaGetLastError();
+    return answer(e == cudaSuccess ? cudaEventRecord((cudaEvent_t)d->joined, side) : e);
+}
+
+int k_dev_join(k_dev *d) {
+    if (!d->is_beside) return 0;
+    d->is_beside = 0;
+    return answer(cudaStreamWaitEvent((cudaStream_t)d->stream, (cudaEvent_t)d->joined, 0));
 }
 
 int k_dev_mark(k_dev *d, uint32_t v) {

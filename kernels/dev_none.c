@@ -93,6 +93,10 @@ int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
     (void)n;
     return NO_DEVICE;
 }
+int k_dev_join(k_dev *d) {
+    (void)d;
+    return NO_DEVICE;
+}
 int k_dev_mark(k_dev *d, uint32_t v) {
     (void)d;
     (void)v;

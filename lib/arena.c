@@ -26,16 +26,17 @@ static int32_t owner(const q4x_plan *p, int32_t i) {
     return i;
 }
 
-/* last[i]: the last node that reads i's buffer (i itself when none does); held: at least the last one of its layer. */
+/* last[i]: the last node that reads i's buffer (i itself when none does); held: at least the last one of the layer
+ * behind its own. */
 static void lifetimes(const q4x_plan *p, int held, int32_t *last) {
     for (int32_t i = 0; i < p->nnodes; i++) {
         last[i] = i;
         for (int32_t k = 0; k < p->node[i].nin; k++)
             if (p->node[i].in[k] >= 0) last[owner(p, p->node[i].in[k])] = i;
     }
-    for (int32_t i = p->nnodes - 1, end = i; held && i >= 0; i--) {
-        if (p->node[i].layer != p->node[end].layer) end = i;
-        if (last[i] < end) last[i] = end;
+    for (int32_t i = p->nnodes - 1, end = i, next = i; held && i >= 0; i--) {
+        if (p->node[i].layer != p->node[end].layer) next = end, end = i;
+        if (last[i] < next) last[i] = next;
     }
 }
 

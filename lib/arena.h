@@ -14,7 +14,8 @@ int64_t q4x_node_cols(const q4x_plan *p, int32_t node, int64_t Tc);
  * source's; the logits node has none: -1). Returns the floats needed, or a negative error (overflow, no memory). */
 int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);
 
-/* The same with outputs that stay until the end of their layer, whoever reads them: taps wait for each other. */
+/* The same with outputs that stay until the end of the layer behind their own, whoever reads them: what measures them
+ * waits until there is more to be measured, and goes on beside that layer. */
 int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);
 
 /* The same as the first for the rows of a pass that a run of up to n_ctx positions takes: `tile` when it is not 0, else

@@ -64,7 +64,7 @@ void q4x_run_on_node(q4x_run *r, q4x_node_fn fn, void *ctx); /* NULL: none */
 
 /* Its order of work, for what is to be measured there; NULL: the run is on the host. */
 k_dev *q4x_run_device(q4x_run *r);
-/* on 1: between forwards; until 0 outputs stay until the end of their layer, so that what measures them can wait. Where
+/* on 1: between forwards; until 0 outputs stay until the end of the layer behind their own (q4x_arena_held). Where
  * there is no room for that, or it is far too much, all stays as it is. */
 void q4x_run_hold(q4x_run *r, int on);
 /* Asked before each node and tile; its output is about to be written over what lies at q4x_run_there(ev->call->out).

@@ -23,7 +23,7 @@ struct q4x_run_dev {
     struct {
         float *there, *here;
         int64_t *off, n;
-    } other;          /* the arena that is not in use: outputs held to the end of their layer, or not */
+    } other;          /* the arena that is not in use: outputs held to the end of the next layer, or not */
     int32_t held;     /* 1: in use they are */
     void *held_block; /* where the one that holds them lies on the device */
     int32_t pending;  /* copies from the host's arena may be under way */
@@ -172,9 +172,9 @@ void q4x_run_dev_free(q4x_run *r) {
 
 /* ---- outputs that stay ---- */
 
-enum { HOLD_MOST = 256 << 20 /* bytes */ };
+enum { HOLD_MOST = 512 << 20 /* bytes */ };
 
-/* A second arena, whose outputs stay to the end of their layer; without it, when there is no room, all goes on. */
+/* A second arena, whose outputs stay to the end of the next layer; without it, when there is no room, all goes on. */
 static void make_held(q4x_run *r) {
     q4x_run_dev *d = r->dev;
     q4x_err ignored = {0};

@@ -1,8 +1,8 @@
-/* tap_dev.c: taps of a run on a device. What nodes made is measured where it lies, by jobs that wait in a table until
- * it is full or the next node writes over what one of them reads; results gather in one block there, which is copied
- * here once a forward, or when it is full. Then the records are finished in the order of the nodes, as a run on the
- * host finishes them. Only what must be here, full tensors and what is read twice, is copied, into pinned memory, while
- * the device goes on. */
+/* tap_dev.c: taps of a run on a device. What nodes made is measured where it lies, beside the ops that follow, by jobs
+ * that wait in a table until it is full or the next node writes over what one of them reads; results gather in one
+ * block there, which is copied here once a forward, or when it is full. Then the records are finished in the order of
+ * the nodes, as a run on the host finishes them. Only what must be here, full tensors and what is read twice, is
+ * copied, into pinned memory, while the device goes on. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "lib/tap_int.h"
 
 /* Blocks grow to what a forward needs, up to MOST; what is larger alone has its own. */
-enum { FIRST = 1 << 20, MOST = 64 << 20, ALIGN = 16 };
+enum { FIRST = 1 << 20, MOST = 64 << 20, ALIGN = 16, BUSY = 8 * K_MEASURE_JOBS };
 
 /* One tile of a node, or a state, whose results are not here yet. Places are bytes in the block of results. */
 typedef struct {
@@ -35,8 +35,13 @@ struct q4x_tapdev {
     size_t cap, used;
     char *ring; /* pinned: tensors that must be here */
     size_t ring_cap, ring_used;
-    k_measure_job job[K_MEASURE_JOBS];
+    k_measure_job job[K_MEASURE_JOBS]; /* that wait */
     int njobs;
+    struct {
+        const void *p;
+        int64_t n; /* bytes */
+    } busy[BUSY];  /* what jobs read that were launched and may not be done */
+    int nbusy;
     piece *piece;
     int32_t n, npieces;
     int32_t held; /* the node that t->held will be when all results are here */
@@ -79,8 +84,32 @@ void q4x_tapdev_free(q4x_tapdev *d) {
 
 /* ---- jobs ---- */
 
+/* Behind what comes now all jobs are done. */
+static int join(q4x_tapdev *d) {
+    d->nbusy = 0;
+    return k_dev_join(d->dev);
+}
+
+static int64_t bytes_read(const k_measure_job *j) {
+    if (j->kind == K_MEASURE_BITS) return j->rows;
+    return 4 * j->rows * (j->kind == K_MEASURE_COPY ? 1 : j->cols);
+}
+
+static int64_t ids_read(const k_measure_job *j) {
+    return j->ids ? 4 * j->rows * j->k : 0;
+}
+
 static int launch(q4x_tapdev *d) {
-    int code = k_dev_measure(d->dev, d->job, d->njobs);
+    int code = d->nbusy > BUSY - 2 * K_MEASURE_JOBS ? join(d) : 0;
+    if (!code) code = k_dev_measure(d->dev, d->job, d->njobs);
+    for (int i = 0; i < d->njobs; i++) {
+        const k_measure_job *j = &d->job[i];
+        d->busy[d->nbusy].p = j->x;
+        d->busy[d->nbusy++].n = bytes_read(j);
+        if (!j->ids) continue;
+        d->busy[d->nbusy].p = j->ids;
+        d->busy[d->nbusy++].n = ids_read(j);
+    }
     d->njobs = 0;
     return code;
 }
@@ -91,22 +120,20 @@ static int add_job(q4x_tapdev *d, const k_measure_job *j) {
     return code;
 }
 
-static int64_t bytes_read(const k_measure_job *j) {
-    if (j->kind == K_MEASURE_BITS) return j->rows;
-    return 4 * j->rows * (j->kind == K_MEASURE_COPY ? 1 : j->cols);
-}
-
 static int meets(const void *a, int64_t an, const void *b, int64_t bn) {
     return (uintptr_t)a < (uintptr_t)b + (size_t)bn && (uintptr_t)b < (uintptr_t)a + (size_t)an;
 }
 
-/* 1 when a job that waits reads from these bytes. */
-static int is_read(const q4x_tapdev *d, const void *p, int64_t bytes) {
-    for (int i = 0; i < d->njobs; i++) {
+/* These bytes are about to be written: what reads them goes before. */
+static int make_way(q4x_tapdev *d, const void *p, int64_t bytes) {
+    int waits = 0, busy = 0, code = 0;
+    for (int i = 0; i < d->njobs && !waits; i++) {
         const k_measure_job *j = &d->job[i];
-        if (meets(j->x, bytes_read(j), p, bytes) || (j->ids && meets(j->ids, 4 * j->rows * j->k, p, bytes))) return 1;
+        waits = meets(j->x, bytes_read(j), p, bytes) || meets(j->ids, ids_read(j), p, bytes);
     }
-    return 0;
+    for (int i = 0; i < d->nbusy && !busy; i++) busy = meets(d->busy[i].p, d->busy[i].n, p, bytes);
+    if (waits) code = launch(d);
+    return code || !(waits || busy) ? code : join(d);
 }
 
 int q4x_tapdev_before(void *ctx, const q4x_node_event *ev, int *ret_here, q4x_err *err) {
@@ -114,9 +141,7 @@ int q4x_tapdev_before(void *ctx, const q4x_node_event *ev, int *ret_here, q4x_er
     const q4x_node *n = &q4x_run_plan(t->run)->node[ev->node];
     *ret_here = (t->o.bands && q4x_tap_band_wanted(t, ev->node)) || q4x_tap_witness_wants(t, ev->node, ev->call->lv);
     if (n->op == K_OP_alias) return 0; /* writes nothing */
-    const void *out = q4x_run_there(t->run, ev->call->out);
-    if (!is_read(t->dev, out, 4 * (int64_t)ev->nrows * ev->cols)) return 0;
-    int code = launch(t->dev);
+    int code = make_way(t->dev, q4x_run_there(t->run, ev->call->out), 4 * (int64_t)ev->nrows * ev->cols);
     return code ? refused(t, code, q4x_run_nforward(t->run), err) : 0;
 }
 
@@ -199,6 +224,7 @@ int q4x_tapdev_flush(q4x_tapset *t, q4x_err *err) {
     int rc = 0;
     if (!d->n) return 0;
     int code = launch(d);
+    if (!code) code = join(d);
     if (!code && d->used) code = k_dev_get(d->dev, d->here, d->there, d->used);
     if (!code && d->used) code = k_dev_zero(d->dev, d->there, d->used); /* for the next ones */
     if (!code) code = k_dev_wait(d->dev);

@@ -4,7 +4,8 @@
  * A launch runs its blocks one after the other. The threads of a block are fibers, which change places where threads
  * wait for each other: __syncthreads, __syncwarp, shuffles and votes. A warp whose threads do not all come to such a
  * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted; a copy
- * is done when it is enqueued. What it cannot show: races between blocks or warps, and anything that takes time.
+ * is done when it is enqueued, and so is a launch, but on a stream with a priority: there it is done as late as it may
+ * be, when something waits for it. What it cannot show: races between blocks or warps, and anything that takes time.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H
@@ -32,11 +33,14 @@ typedef enum {
     cudaErrorIllegalAddress = 700
 } cudaError_t;
 enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaEnableDefault = 0 };
+enum { cudaEventDisableTiming = 2 };
 typedef enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
 typedef enum { cudaDriverEntryPointSuccess } cudaDriverEntryPointQueryResult;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event {
-    double at; /* ms */
+    double at;               /* ms */
+    struct emu_stream *late; /* one whose launches are late: the first n of them are behind the event */
+    int64_t n;
 } * cudaEvent_t;
 
 struct dim3 {
@@ -57,6 +61,9 @@ cudaError_t cudaRuntimeGetVersion(int *v);
 cudaError_t cudaDriverGetVersion(int *v);
 cudaError_t cudaSetDevice(int i);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaMalloc(void **p, size_t n);
@@ -67,6 +74,8 @@ cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s);
 cudaError_t cudaEventCreate(cudaEvent_t *e);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
@@ -88,7 +97,8 @@ extern emu_place emu_at;
 #define blockDim (emu_at.size)
 #define gridDim (emu_at.grid)
 
-void emu_run(dim3 grid, dim3 block, size_t shared, void (*body)(void *), void *ctx);
+/* size: of what ctx points at, which is copied where the launch is late. */
+void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*body)(void *), void *ctx, size_t size);
 void emu_sync_block(void);
 /* All threads of the warp give a value; returns those of the warp, by lane, until its next exchange. */
 const uint64_t *emu_exchange(uint64_t v);
@@ -97,12 +107,12 @@ template <typename F> static void emu_body(void *f) {
     (*(F *)f)();
 }
 template <typename... P, typename... A>
-static void emu_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args) {
-    auto f = [&] { kernel(args...); };
-    emu_run(grid, block, shared, emu_body<decltype(f)>, &f);
+static void emu_launch(void (*kernel)(P...), cudaStream_t s, dim3 grid, dim3 block, size_t shared, A... args) {
+    auto f = [=]() { kernel(args...); };
+    emu_run(s, grid, block, shared, emu_body<decltype(f)>, &f, sizeof f);
 }
 #define K_LAUNCH(kernel, grid, block, shared, stream, ...)                                                             \
-    ((void)(stream), emu_launch((kernel), (grid), (block), (shared), __VA_ARGS__))
+    emu_launch((kernel), (cudaStream_t)(stream), (grid), (block), (shared), __VA_ARGS__)
 #define K_DYNAMIC(type, name) type *name = (type *)(void *)emu_at.dynamic
 
 static inline void __syncthreads(void) {

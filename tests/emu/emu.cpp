@@ -134,18 +134,25 @@ static int lost(void) {
     return emu.fail && emu.ops >= emu.fail;
 }
 
-void emu_run(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx) {
+/* A launch that has not been done. */
+typedef struct later {
+    struct later *next;
+    dim3 grid, block;
+    size_t shared;
+    void (*body)(void *);
+    alignas(16) unsigned char ctx[];
+} later;
+
+struct emu_stream {
+    int is_late;
+    later *first, **end;
+    int64_t given, done; /* launches */
+};
+
+static void run_now(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx) {
     static unsigned char *room;
     static size_t room_size;
     const unsigned n = block.x * block.y * block.z;
-    if (lost()) {
-        last_error = cudaErrorIllegalAddress;
-        return;
-    }
-    if (!n || n > MOST || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared > 48 * 1024) {
-        last_error = cudaErrorInvalidValue;
-        return;
-    }
     if (shared > room_size) {
         free(room);
         room = (unsigned char *)aligned_alloc(64, (shared + 63) / 64 * 64);
@@ -164,6 +171,45 @@ void emu_run(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx)
                 if (shared) memset(room, 0xa5, shared); /* undefined, and so it looks */
                 run_block(n);
             }
+}
+
+void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx, size_t size) {
+    const unsigned n = block.x * block.y * block.z;
+    if (lost()) {
+        last_error = cudaErrorIllegalAddress;
+        return;
+    }
+    if (!n || n > MOST || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared > 48 * 1024) {
+        last_error = cudaErrorInvalidValue;
+        return;
+    }
+    if (!s || !s->is_late) {
+        run_now(grid, block, shared, f, ctx);
+        return;
+    }
+    later *l = (later *)aligned_alloc(16, (sizeof *l + size + 15) / 16 * 16);
+    if (!l) wrong("no memory for a launch");
+    l->next = NULL;
+    l->grid = grid;
+    l->block = block;
+    l->shared = shared;
+    l->body = f;
+    memcpy(l->ctx, ctx, size);
+    *s->end = l;
+    s->end = &l->next;
+    s->given++;
+}
+
+/* The first n launches of a stream are done; of a device that is gone they are dropped. */
+static void catch_up(cudaStream_t s, int64_t n) {
+    while (s->done < n) {
+        later *l = s->first;
+        s->first = l->next;
+        if (!s->first) s->end = &s->first;
+        s->done++;
+        if (!emu.fail || emu.ops < emu.fail) run_now(l->grid, l->block, l->shared, l->body, l->ctx);
+        free(l);
+    }
 }
 
 /* ---- memory and the rest of the runtime ---- */
@@ -218,19 +264,41 @@ cudaError_t cudaDriverGetVersion(int *v) {
 cudaError_t cudaSetDevice(int i) {
     return i ? failed(cudaErrorInvalidDevice) : cudaSuccess;
 }
+static cudaError_t new_stream(cudaStream_t *s, int is_late) {
+    *s = (cudaStream_t)calloc(1, sizeof **s);
+    if (!*s) return failed(cudaErrorMemoryAllocation);
+    (*s)->is_late = is_late;
+    (*s)->end = &(*s)->first;
+    emu.live++;
+    return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     (void)flags;
-    emu.live++;
-    *s = (cudaStream_t)&emu;
+    return new_stream(s, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority) {
+    (void)flags;
+    (void)priority;
+    return new_stream(s, 1);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    *least = *greatest = 0;
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
-    (void)s;
+    catch_up(s, s->given);
+    free(s);
     emu.live--;
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)s;
+    (void)flags;
+    if (e->late && e->late != s) catch_up(e->late, e->n);
+    return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    catch_up(s, s->given);
     return emu.fail && emu.ops >= emu.fail ? failed(cudaErrorIllegalAddress) : cudaSuccess;
 }
 cudaError_t cudaMalloc(void **p, size_t n) {
@@ -268,9 +336,18 @@ cudaError_t cudaEventCreate(cudaEvent_t *e) {
     *e = (cudaEvent_t)calloc(1, sizeof **e);
     return *e ? cudaSuccess : cudaErrorMemoryAllocation;
 }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
+    (void)flags;
+    return cudaEventCreate(e);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    free(e);
+    return cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     struct timespec t;
-    (void)s;
+    e->late = s->is_late ? s : NULL;
+    e->n = s->given;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->at = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
     return cudaSuccess;
