@@ -195,10 +195,36 @@ static void test_shared(void **state) {
     free(x);
 }
 
+/* Leaves that were digested elsewhere, between bytes that come as they are. */
+static void test_digests(void **state) {
+    (void)state;
+    enum { N = 5 * Q4X_LEAF + 100 };
+    h_rand r = {10};
+    uint8_t p[N], digest[5][16];
+    for (size_t i = 0; i < N; i++) p[i] = (uint8_t)h_below(&r, 256);
+    q4x_bits *b = q4x_bits_new();
+    const q4x_hash want = slow_bits(Q4X_BITS_RAW, p, N);
+    for (size_t bad = 0; bad < 2; bad++) {
+        for (size_t i = 0; i < 5; i++) { /* leaves 1 to 5, the last of 100 bytes */
+            const q4x_hash h = q4x_xxh128(p + (i + 1) * Q4X_LEAF, i < 4 ? Q4X_LEAF : 100);
+            memcpy(digest[i], h.b, 16);
+        }
+        digest[3][7] ^= (uint8_t)bad;
+        q4x_bits_begin(b, Q4X_BITS_RAW);
+        assert_int_equal(q4x_bits_add(b, p, 1000) + q4x_bits_add(b, p + 1000, Q4X_LEAF - 1000), 0);
+        q4x_bits_digests(b, digest, 3 * Q4X_LEAF);
+        q4x_bits_digests(b, digest[3], Q4X_LEAF + 100);
+        const q4x_hash h = q4x_bits_end(b);
+        assert_int_equal(q4x_hash_eq(&h, &want), !bad);
+    }
+    q4x_bits_free(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known), cmocka_unit_test(test_definition), cmocka_unit_test(test_portions),
-        cmocka_unit_test(test_nan),   cmocka_unit_test(test_sensitive),  cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_known),   cmocka_unit_test(test_definition), cmocka_unit_test(test_portions),
+        cmocka_unit_test(test_nan),     cmocka_unit_test(test_sensitive),  cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_digests),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
