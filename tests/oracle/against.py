@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""against.py FOLDER...: forward.py against the recorded taps of a model (golden-*.safetensors beside its checkpoint).
+
+f32 files end to end: relative L2 of every tap, selections and sampled ids equal. bf16 files step by step: every value
+computed from the record's own inputs, share of elements with equal bits. Exit 1 when a bound is broken.
+--twins: every wrong choice of forward.WRONG that the model can show must break one."""
+import argparse
+import glob
+import os
+import sys
+
+import numpy as np
+
+import config
+import forward
+import st
+
+# f32: forward 0, later ones, taps of fewer than 16 numbers (the folder's README says 2e-5, 3e-5, 5e-4); bf16: share of
+# equal bits of a file, and distance in ulp of the row's largest element
+FIRST, LATER, FEW, EQUAL, ULP = 2e-5, 1e-4, 1e-3, 0.999, 4
+
+
+def numbers(meta, key):
+    return [int(s) for s in meta[key].replace("[", " ").replace("]", " ").replace(",", " ").split()]
+
+
+class Tally:
+    def __init__(self):
+        self.rel = {"first": (0, ""), "later": (0, ""), "few": (0, "")}
+        self.taps = self.n = self.equal = self.sets = self.orders = self.ties = 0
+        self.ulp = (0, "")
+        self.broken, self.judged = [], True
+
+    def floats(self, f, name, got, want, bf16):
+        got, want = np.ravel(got).astype(np.float64), np.ravel(want).astype(np.float64)
+        self.taps += 1
+        self.n += len(got)
+        self.equal += int((got == want).sum())
+        size = np.linalg.norm(want)
+        rel = np.linalg.norm(got - want) / size if size > 0 else np.linalg.norm(got - want)
+        kind = "few" if len(want) < 16 else "later" if f else "first"
+        if not rel <= self.rel[kind][0]:
+            self.rel[kind] = (rel, "f%d/%s" % (f, name))
+        if not bf16 and not rel <= {"first": FIRST, "later": LATER, "few": FEW}[kind]:
+            self.broken.append("f%d/%s %.2g" % (f, name, rel))
+
+    def ulps(self, f, name, got, want):
+        want = want.reshape(-1, want.shape[-1]).astype(np.float64)
+        got = np.asarray(got, np.float64).reshape(want.shape)
+        top = np.maximum(np.abs(want).max(-1), 1e-30)
+        worst = (np.abs(got - want).max(-1) / 2.0 ** (np.floor(np.log2(top)) - 7)).max()
+        if not worst <= self.ulp[0]:
+            self.ulp = (worst, "f%d/%s" % (f, name))
+
+    def ids(self, f, name, got, want, logits):
+        want = want.reshape(got.shape)
+        self.taps += 1
+        for t in range(len(got)):
+            if (got[t] == want[t]).all():
+                continue
+            self.orders += 1
+            if set(got[t].tolist()) == set(want[t].tolist()):
+                continue
+            # another set: only where the scores at the cut are equal
+            if np.array_equal(np.sort(logits[t][got[t]]), np.sort(logits[t][want[t]])):
+                self.ties += 1
+            else:
+                self.sets += 1
+                self.broken.append("f%d/%s row %d" % (f, name, t))
+
+    def mask(self, f, name, got, want):
+        differ = int((got != (want.reshape(got.shape) == 0)).any(-1).sum())
+        self.taps += 1
+        self.sets += differ
+        if differ:
+            self.broken.append("f%d/%s %d rows" % (f, name, differ))
+
+
+def run(folder, golden, wrong=None, forwards=None):
+    """-> (Tally, ids equal, ids)"""
+    bf16 = "bf16" in os.path.basename(golden)
+    c = config.Config(os.path.join(folder, "config.json"))
+    weights, _ = st.read(os.path.join(folder, "model.safetensors"))
+    want, meta = st.read(golden)
+    prompt, greedy = numbers(meta, "prompt"), numbers(meta, "greedy")
+    m = forward.Model(c, weights, bf16=bf16, rope_bf16=bf16, wrong=wrong)
+    k, same = Tally(), 0
+    steps = len(greedy) if forwards is None else min(forwards, len(greedy))
+    for f in range(steps):
+        mine = {n.split("/", 1)[1]: x for n, x in want.items() if n.startswith("f%d/" % f)}
+        given = {n: x == 0 if n.endswith("attn.sel") else x for n, x in mine.items()} if bf16 else None
+        logits = m.forward(prompt if f == 0 else [greedy[f - 1]], given)
+        for name, x in mine.items():
+            got = m.taps[name]
+            if name.endswith(".sel"):
+                k.mask(f, name, got, x)
+            elif name.endswith(".ids"):
+                k.ids(f, name, got, x, mine[name.replace(".ids", ".logits")])
+            else:
+                k.floats(f, name, got, x, bf16)
+                if bf16:
+                    k.ulps(f, name, got, x)
+        same += int(np.argmax(logits[-1])) == greedy[f]
+    if bf16 and "f0/L00.in" not in want:
+        k.judged = False  # the inputs of the steps were not recorded: flips grow with depth
+    elif bf16 and not (k.equal >= EQUAL * k.n and k.ulp[0] <= ULP):
+        k.broken.append("%.4f %% of bits, %.2f ulp at %s" % ((100 * k.equal / k.n,) + k.ulp))
+    if not bf16 and same != steps:
+        k.broken.append("%d of %d ids" % (same, steps))
+    return k, same, steps
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("folder", nargs="+")
+    a.add_argument("--twins", action="store_true")
+    a = a.parse_args()
+    bad = 0
+    for folder in a.folder:
+        for golden in sorted(glob.glob(os.path.join(folder, "golden-*.safetensors"))):
+            k, same, n = run(folder, golden)
+            bad += bool(k.broken)
+            print("%-4s %s: %d taps, %d numbers, bits equal %.4f %%" % (
+                "BAD" if k.broken else "ok" if k.judged else "--", golden, k.taps, k.n, 100 * k.equal / k.n))
+            print("     rel L2 forward 0 %.1e (%s), later %.1e (%s), few numbers %.1e (%s)" % (
+                k.rel["first"] + k.rel["later"] + k.rel["few"]))
+            print("     worst %.2f ulp of bf16 (%s)" % k.ulp if k.ulp[1] else "     end to end",
+                  "; orders that differ %d, sets at a tie %d, sets else %d; ids %d/%d" % (
+                      k.orders, k.ties, k.sets, same, n))
+            if k.broken:
+                print("     first:", ", ".join(k.broken[:4]))
+        if not a.twins:
+            continue
+        golden = os.path.join(folder, "golden-f32.safetensors")
+        for wrong in forward.WRONG:
+            k, _, _ = run(folder, golden, wrong, 2)
+            print("     twin %-12s %s" % (wrong, "seen at " + k.broken[0] if k.broken else "not seen"))
+    sys.exit(bad > 0)
+
+
+if __name__ == "__main__":
+    main()
