@@ -196,9 +196,9 @@ typedef struct {
     q4x_run *run;
     h_oracle_run_result *r;
     int call;
-    int32_t pos0;          /* of the call */
-    int64_t at, per;       /* sketches before the call; of one tap in the call */
-    const float *sketch;   /* [ , 1 + H_ORACLE_SUMS] */
+    int32_t pos0;                      /* of the call */
+    int64_t at, per;                   /* sketches before the call; of one tap in the call */
+    const float *sketch;               /* [ , 1 + H_ORACLE_SUMS] */
     const uint16_t *experts, *dropped; /* cursors into the record, moved on as nodes come */
     const int32_t *rows;
     int64_t nexperts, ndropped, nrows;

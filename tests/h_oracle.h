@@ -25,12 +25,12 @@ typedef struct {
 /* What a run of all calls was apart from the record. A sketch's distance: the largest difference of its numbers
  * relative to the recorded norm; a difference d of the taps gives sums of about |d|. */
 typedef struct {
-    int64_t sketches, wanted;           /* compared; recorded */
-    h_oracle_worst first, later, few;   /* call 0; later calls; of fewer than 16 numbers */
-    int64_t choices, differ;            /* experts, dropped blocks and rows of tables: compared, not as recorded */
-    char differ_at[64];                 /* the first */
-    h_oracle_worst logits;              /* relative L2 of a row; 0 when none is recorded */
-    int ids, ids_equal;                 /* sampled */
+    int64_t sketches, wanted;         /* compared; recorded */
+    h_oracle_worst first, later, few; /* call 0; later calls; of fewer than 16 numbers */
+    int64_t choices, differ;          /* experts, dropped blocks and rows of tables: compared, not as recorded */
+    char differ_at[64];               /* the first */
+    h_oracle_worst logits;            /* relative L2 of a row; 0 when none is recorded */
+    int ids, ids_equal;               /* sampled */
 } h_oracle_run_result;
 
 h_oracle_run_result h_oracle_run(const h_oracle *o, const char *arm);

@@ -4,8 +4,7 @@
 A fixture is config.json, weights.txt (counter.py) and golden-{f32,bf16}.safetensors: what each call of the model gave.
 A tap is kept as a sketch of five numbers: its L2 norm and four sums with random signs (counter.signs of tensors 1 to 4);
 the sum of a difference has the difference's own size, so that nothing hides. Where `rows` is given, a tap's sketch is one
-row's. Selections are kept whole. --check: make them in memory and compare with what is there. --twins: every wrong choice of
-forward.WRONG must leave its mark on one of the fixtures."""
+row's. Selections are kept whole. --twins: every wrong choice of forward.WRONG must leave its mark on a fixture."""
 import argparse
 import json
 import math
@@ -17,6 +16,7 @@ import numpy as np
 import config
 import counter
 import forward
+import ngram
 import st
 
 HOME = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden")
@@ -83,6 +83,7 @@ def mixers(w, c):
         w.matrix(n + "{k,v}_proj", G * hd, d, 2)
         w.matrix(n + "o_proj", d, H * hd, 2)
         w.norm(n + "{q,k}_norm", hd)
+    if att and not c.dense:
         ih, i = c.indexer_n_heads, c.indexer_head_dim
         # a little above 0 in the mean, so that few blocks score exactly 0
         w.add(n + "indexer.index_qk_proj.weight", ((ih + 1) * i, d), amp(d, 2), getattr(c, "index_base", None))
@@ -105,7 +106,6 @@ def experts(w, c, fused):
 
 
 def embedding(w, c):
-    import ngram
     for i, l in enumerate(c.ple):
         n, rows = layers([l]) + "ple.", ngram.Hash(c, i).rows
         assert rows % c.split_ngram_parts == 0
@@ -117,15 +117,26 @@ def embedding(w, c):
         w.add(n + "conv1d.weight", (c.W, 1, c.ple_conv_kernel_size), -23)
 
 
+def dense(w, c, every):
+    w.norm(every + "{input,post_attention}_layernorm", c.D)
+    w.matrix(every + "mlp.{gate,up}_proj", c.intermediate_size, c.D, 2)
+    w.matrix(every + "mlp.down_proj", c.D, c.intermediate_size, 2)
+    mixers(w, c)
+    w.norm("model.norm", c.D)
+
+
 def model(c, seed, fused=True):
     w = Weights(seed)
     w.add("model.embed_tokens.weight", (c.vocab_size, c.D), -22)
     every = layers(range(c.num_hidden_layers))
-    hyper(w, every + "{attn,mlp}_hyper_connection.", c)
-    mixers(w, c)
-    experts(w, c, fused)
-    embedding(w, c)
-    hyper(w, "model.hyper_connection_mixer.", c, inject=False)
+    if c.dense:
+        dense(w, c, every)
+    else:
+        hyper(w, every + "{attn,mlp}_hyper_connection.", c)
+        mixers(w, c)
+        experts(w, c, fused)
+        embedding(w, c)
+        hyper(w, "model.hyper_connection_mixer.", c, inject=False)
     if not c.tie_word_embeddings:
         w.matrix("lm_head", c.vocab_size, c.D, 3)
     return w
@@ -180,6 +191,22 @@ def d():
     return dict(config=conf, seed=7, prompt=prompt, steps=3, fused=False)
 
 
+@fixture
+def e():
+    """The dense hybrid: attention first and in a row, 5 value heads a key head, a part of a head turned by default."""
+    conf = dict(BASE, model_type="qwen3_5_text", architectures=["Qwen3_5ForCausalLM"], vocab_size=60, hidden_size=44,
+                num_hidden_layers=4, rms_norm_eps=1e-5, eos_token_id=0, tie_word_embeddings=True,
+                num_attention_heads=3, num_key_value_heads=1, head_dim=40, intermediate_size=52,
+                layer_types=["full_attention", "full_attention", "linear_attention", "linear_attention"],
+                rope_parameters={"rope_theta": 20000.0, "rope_type": "default", "mrope_section": [2, 2, 1],
+                                 "mrope_interleaved": True},
+                linear_num_key_heads=2, linear_num_value_heads=10, linear_key_head_dim=28, linear_value_head_dim=12,
+                linear_conv_kernel_dim=6)
+    del conf["indexer_kv_heads"]
+    prompt = [3, 17, 42, 42, 8, 0, 55, 29, 31, 12, 6, 48, 23, 59, 1, 37, 20, 14, 51, 9]
+    return dict(config=conf, seed=5, prompt=prompt, steps=3)
+
+
 def small(**keys):
     """One layer at the released width; what is around the part in question is as small as it may be."""
     return dict(BASE, vocab_size=16, num_hidden_layers=1, hidden_size=2560, rms_norm_eps=1e-6, eos_token_id=5,
@@ -195,7 +222,17 @@ def small(**keys):
 @fixture
 def qsa():
     """One sparse layer at the released geometry, 2060 positions, the last two as calls of their own."""
-    conf = small(hc_count=2, layer_types=["full_attention"])
+    return sparse(num_attention_heads=24)
+
+
+@fixture
+def qsa2():
+    """The same with 2 of the 24 query heads, a tenth of the work: indexer, blocks, keys and widths are the released."""
+    return sparse(num_attention_heads=2)
+
+
+def sparse(**keys):
+    conf = dict(small(hc_count=2, layer_types=["full_attention"]), **keys)
     rows = [0, 1, 3, 4, 127, 1000, 1999, 2047, 2050, 2051, 2052, 2055, 2056, 2057, 2058, 2059]
     return dict(config=conf, part="qsa", seed=41, calls=[2058, 1, 1], rows=rows, index_base=2.0 ** -10,
                 given=[("L00.ahc.mix", (2060, 2560), -22, 0.5)])
@@ -260,18 +297,22 @@ class Record:
 
     def __init__(self, c):
         self.c, self.names, self.sketch, self.logits = c, None, [], []
+        self.kind = []  # of each sketch: first, later, few
         self.experts, self.dropped, self.rows, self.gap = [], [], [], math.inf
 
     def near(self, top, next_, size):
         self.gap = min(self.gap, (top - next_) / size if size > 0 else 0.0)
 
     def call(self, m, p0, n, by_row):
-        floats = [t for t in m.taps if not t.endswith(SELECTIONS)]
+        # a dense layer's input is the output before it, and no node of its own
+        floats = [t for t in m.taps if not t.endswith(SELECTIONS + ((".in",) if self.c.dense else ()))]
         assert self.names in (None, floats)
         self.names = floats
         for tap in floats:
             x = m.taps[tap].reshape(n if not by_row else by_row, -1)
-            self.sketch += [sums(r) for r in x] if by_row else [sums(x)]
+            x = x if by_row else x.reshape(1, -1)
+            self.sketch += [sums(r) for r in x]
+            self.kind += ["few" if x.shape[1] < 16 else "later" if p0 else "first"] * len(x)
         for tap, x in m.taps.items():
             layer = int(tap[1:3]) if tap[0] == "L" else -1
             if tap.endswith("moe.ids"):
@@ -310,13 +351,13 @@ class Record:
         return out
 
 
-def make(f, bf16=False, wrong=None):
+def make(f, bf16=False, wrong=None, noise=None):
     """-> Record, metadata"""
     conf, text = describe(f)
     wanted = {"qsa": "self_attn", "ple": "ple.", None: ""}[f.get("part")]
     w = counter.tensors(text, lambda name: name[0] == "@" or wanted in name)
     given = {n[1:]: w.pop(n) for n in list(w) if n[0] == "@"}
-    m = forward.Model(conf, w, bf16=bf16, wrong=wrong)
+    m = forward.Model(conf, w, bf16=bf16, wrong=wrong, noise=noise)
     record, ids, calls, greedy = Record(conf), [], [], []
     total = f.get("calls") or [len(f["prompt"])] + [1] * f["steps"]
     for n in total:
@@ -337,7 +378,6 @@ def make(f, bf16=False, wrong=None):
 
 def constants(f):
     """The hash's constants of every layer with n-grams, in the order of the layers."""
-    import ngram
     conf, out = describe(f)[0], {}
     for i, l in enumerate(conf.ple):
         h = ngram.Hash(conf, i)
@@ -366,25 +406,76 @@ def save(name, f, folder):
             len(record.dropped), meta["sampled"]))
 
 
+def checkpoint(f, folder):
+    """The model as a checkpoint for any engine, bf16 weights."""
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "config.json"), "w") as o:
+        json.dump(dict(f["config"], dtype="bfloat16"), o, indent=1)
+    w = {n: x for n, x in counter.tensors(describe(f)[1]).items() if n[0] != "@"}
+    st.write(os.path.join(folder, "model.safetensors"), {**w, **constants(f)}, {"format": "pt"}, bf16=set(w))
+
+
 def distance(a, b):
-    """The largest difference of two records' sketches, relative to their norms."""
-    a, b = np.array(a.sketch), np.array(b.sketch)
-    return float((np.abs(a - b)[:, 1:] / np.maximum(b[:, :1], 1e-30)).max())
+    """-> the largest difference of the sketches' numbers relative to their norms, of each kind; equal selections"""
+    x, y, out = np.array(a.sketch), np.array(b.sketch), {}
+    d = np.abs(x - y).max(1) / np.maximum(y[:, 0], 1e-30)
+    for kind in ("first", "later", "few"):
+        here = np.array(b.kind) == kind
+        out[kind] = float(d[here].max()) if here.any() else 0.0
+    a, b = a.tensors(), b.tensors()
+    return out, all(np.array_equal(a.get(k), b.get(k)) for k in ("experts", "dropped", "rows"))
+
+
+def figures(f, name):
+    """What the noise of float32 sums does to the sketches: the largest of five tries. The bounds in tests/t_oracle.c
+    are at least three times as far."""
+    for bf16 in (False, True) if f.get("bf16") else (False,):
+        sound, worst, same = make(f, bf16)[0], {}, True
+        for seed in range(5):
+            d, equal = distance(make(f, bf16, noise=np.random.default_rng(seed))[0], sound)
+            worst = {k: max(v, worst.get(k, 0)) for k, v in d.items()}
+            same &= equal
+        print("%-5s %s" % (name, "bf16" if bf16 else "f32 "), "".join("%s %.1e  " % i for i in worst.items()),
+              "selections equal" if same else "selections differ")
+
+
+def twins(f, name):
+    """-> the wrong choices that leave a mark: ten times the loosest bound of tests/t_oracle.c, or another selection"""
+    sound, seen = make(f)[0], []
+    for wrong in forward.WRONG:
+        d, equal = distance(make(f, wrong=wrong)[0], sound)
+        if not equal or max(d["first"], d["later"]) > 1e-3:
+            seen.append(wrong)
+    print("%-5s shows %s" % (name, ", ".join(seen)))
+    return seen
 
 
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("name", nargs="*", default=list(FIXTURES))
-    a.add_argument("--twins", action="store_true")
+    a.add_argument("--twins", action="store_true", help="which wrong choices of forward.WRONG leave a mark where")
+    a.add_argument("--figures", action="store_true", help="what the noise of float32 sums does")
     a.add_argument("--seeds", type=int, default=0, help="print the first seed of so many that leaves no near tie")
+    a.add_argument("--checkpoint", metavar="DIR", help="write DIR/NAME, a folder for another engine (hf.py)")
+    a.add_argument("--out", default=HOME, help="folder for the fixtures' folders")
     a = a.parse_args()
+    seen = set()
     for name in a.name:
         f = FIXTURES[name]()
         if a.seeds:
             good = (s for s in range(1, a.seeds + 1) if make(dict(f, seed=s))[0].gap >= GAP)
             print(name, "seed", next(good, None))
-            continue
-        save(name, f, os.path.join(HOME, "oracle-" + name))
+        elif a.checkpoint:
+            checkpoint(f, os.path.join(a.checkpoint, name))
+        elif a.figures:
+            figures(f, name)
+        elif a.twins:
+            seen |= set(twins(f, name))
+        else:
+            save(name, f, os.path.join(a.out, "oracle-" + name))
+    missed = set(forward.WRONG) - seen if a.twins and a.name == list(FIXTURES) else set()
+    if missed:
+        sys.exit("not seen: " + ", ".join(sorted(missed)))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,10 @@ def wide(x):
 
 
 class Model:
-    def __init__(self, config, tensors, bf16=False, rope_bf16=False, wrong=None):
+    def __init__(self, config, tensors, bf16=False, rope_bf16=False, wrong=None, noise=None):
+        """noise: a generator; products get an error of the size that float32 sums have, so that a bound can be told."""
         assert wrong is None or wrong in WRONG, wrong
-        self.c, self.bf16, self.wrong = config, bf16, wrong
+        self.c, self.bf16, self.wrong, self.noise = config, bf16, wrong, noise
         self.w = {k.replace("model.language_model.", "model."): v for k, v in tensors.items()}
         c = config
         e = np.arange(0, c.rot, 2).astype(np.float32) / np.float32(c.rot)
@@ -57,7 +58,12 @@ class Model:
         return st.from_bits(st.bf16_bits(x)) if self.bf16 else x
 
     def mm(self, x, name):
-        return self.rd(wide(x) @ wide(self.w[name + ".weight"]).T)
+        x, w = wide(x), wide(self.w[name + ".weight"])
+        y = x @ w.T
+        if self.noise:  # 32 chains of K / 32 fmaf and a tree of 5 levels: 0.18 u^2 (K / 64 + 5) sum (w x)^2
+            u2 = 0.18 * 2.0 ** -48 * (w.shape[1] / 64 + 5)
+            y += self.noise.standard_normal(y.shape) * np.sqrt(u2 * ((x * x) @ (w * w).T))
+        return self.rd(y)
 
     def rms1p(self, x, name, group):
         w = self.w[name + ".weight"]
