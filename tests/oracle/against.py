@@ -82,14 +82,19 @@ def run(folder, golden, wrong=None, forwards=None):
     c = config.Config(os.path.join(folder, "config.json"))
     weights, _ = st.read(os.path.join(folder, "model.safetensors"))
     want, meta = st.read(golden)
-    prompt, greedy = numbers(meta, "prompt"), numbers(meta, "greedy")
-    m = forward.Model(c, weights, bf16=bf16, rope_bf16=bf16, wrong=wrong)
+    greedy = numbers(meta, "greedy")
+    # a call takes one id that the call before gave, where the file does not say otherwise
+    calls = numbers(meta, "calls") if "calls" in meta else [len(numbers(meta, "prompt"))] + [1] * (len(greedy) - 1)
+    ids = numbers(meta, "ids") if "ids" in meta else numbers(meta, "prompt") + greedy
+    m = forward.Model(c, weights, bf16=bf16, rope_bf16=bf16 and meta.get("rope") != "f32", wrong=wrong)
     k, same = Tally(), 0
-    steps = len(greedy) if forwards is None else min(forwards, len(greedy))
+    steps = len(calls) if forwards is None else min(forwards, len(calls))
     for f in range(steps):
         mine = {n.split("/", 1)[1]: x for n, x in want.items() if n.startswith("f%d/" % f)}
-        given = {n: x == 0 if n.endswith("attn.sel") else x for n, x in mine.items()} if bf16 else None
-        logits = m.forward(prompt if f == 0 else [greedy[f - 1]], given)
+        given = {n[1:]: mine.pop(n) for n in list(mine) if n[0] == "@"}  # in place of what the model made
+        if bf16:
+            given.update({n: x == 0 if n.endswith("attn.sel") else x for n, x in mine.items()})
+        logits = m.forward(ids[m.pos:m.pos + calls[f]], given)
         for name, x in mine.items():
             got = m.taps[name]
             if name.endswith(".sel"):
