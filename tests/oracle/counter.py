@@ -1,8 +1,8 @@
 """counter.py: weights that a counter gives, so that a model is a page of text.
 
-Number i (row-major) of tensor t is mix64(i + seed + (t << 48)) of the specification's 7.1; its upper 24 bits, less 2^23,
-times 2^amp, rounded to bf16; where a base is given it is added and the sum rounded again. So does the recorded block of
-experts (tests/golden/moe-block) without bases.
+Number i (row-major) of tensor t is mix64(i + seed + (t << 48)) of the specification's 7.1; its upper 24 bits, less
+2^23, times 2^amp, rounded to bf16; where a base is given it is added and the sum rounded again. The recorded block of
+experts (tests/golden/moe-block) is made so, without bases.
 
 A model's weights.txt: `seed N`, then a tensor a line: NAME SHAPE AMP [BASE]. {a,b,3-5} in a name stands for one tensor
 each, the first braces outermost; tensors are numbered from 1 as they come. A name that begins with @ is no weight but

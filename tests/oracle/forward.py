@@ -1,5 +1,6 @@
-"""forward.py: the text forward of qwen4_exp and qwen3_5, written from the specification alone (its sections stand at the
-functions). numpy; every sum in float64, every rounding that the specification names in rd(). Slow and plain on purpose.
+"""forward.py: the text forward of qwen4_exp and qwen3_5, written from the specification alone (its sections stand at
+the functions). numpy; every sum in float64, every rounding that the specification names in rd(). Slow and plain on
+purpose.
 
 A value that has a name goes through tap(), which keeps it; with `given` (another engine's taps) the value goes on as
 that engine had it, so that each step is computed from the reference's own inputs.
@@ -11,8 +12,8 @@ import numpy as np
 import ngram
 import st
 
-WRONG = ["gate", "renorm", "budget", "value-heads", "eos", "rope", "one-norm", "l2-eps", "ple-lag", "stream", "tap-order",
-         "no-relu", "block-end"]
+WRONG = ["gate", "renorm", "budget", "value-heads", "eos", "rope", "one-norm", "l2-eps", "ple-lag", "stream",
+         "tap-order", "no-relu", "block-end"]
 
 
 def sig(x):
@@ -177,8 +178,8 @@ class Model:
         y[..., half:2 * half] = self.rd(wide(self.rd(wide(hi) * co)) + self.rd(wide(lo) * si))
         return y
 
-    def indexer(self, x, L, name, rows=None):
-        """-> what each row sees [T, Tc] (5.4). rows: choose for these alone."""
+    def indexer(self, x, L, name):
+        """-> what each row sees [T, Tc] (5.4)"""
         c = self.c
         ih, d, ratio = c.indexer_n_heads, c.indexer_head_dim, c.indexer_compress_ratio
         T, p0 = len(x), self.pos
@@ -196,7 +197,7 @@ class Model:
         chosen = np.full((T, max(min(c.nsel, blocks), 1)), -1, np.int32)
         self.cut = {}
         nsel = c.nsel - (self.wrong == "budget")
-        for t in range(T) if rows is None else rows:
+        for t in range(T):
             nb = (p0 + t + 1) // ratio
             see[t, nb * ratio:p0 + t + 1] = True
             dots = wide(iq[t]) @ wide(pk[:nb]).T

@@ -3,9 +3,9 @@
 made with), with taps. Writes OUT/NAME/{config.json,model.safetensors,golden-f32.safetensors}, a folder that against.py
 compares with forward.py: `against.py OUT/NAME`.
 
---bf16: a bf16 model beside it, its rope frequencies in float32. Needs torch, transformers and numpy; nothing is fetched.
-Values are taken by hooks on the modules that the specification names (2, 3.1, 4, 5, 6, 7); a tap whose module is not
-there is named on stderr and left out."""
+--bf16: a bf16 model beside it, its rope frequencies in float32. Needs torch, transformers and numpy; nothing is
+fetched. Values are taken by hooks on the modules that the specification names (2 to 7); a tap whose module is not there
+is named on stderr and left out."""
 import argparse
 import json
 import os
@@ -14,9 +14,9 @@ import sys
 import numpy as np
 import torch
 
-import config
 import counter
 import fixtures
+import models
 import st
 
 # module below the layer: what goes in, what comes out (a tuple's first, second); None: not kept
@@ -125,7 +125,7 @@ def load(folder, dtype):
 
 def run(model, f):
     """-> tensors by fN/TAP, metadata"""
-    c, text = fixtures.describe(f)
+    c, text = models.describe(f)
     taps, past, out, calls, ids = Taps(model, c), None, {}, [], []
     taps.given = {n[1:]: x for n, x in counter.tensors(text, lambda n: n[0] == "@").items()}
     total = f.get("calls") or [len(f["prompt"])] + [1] * f["steps"]
@@ -148,11 +148,11 @@ def run(model, f):
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("out")
-    a.add_argument("name", nargs="*", default=list(fixtures.FIXTURES))
+    a.add_argument("name", nargs="*", default=list(models.FIXTURES))
     a.add_argument("--bf16", action="store_true")
     a = a.parse_args()
     for name in a.name:
-        f, folder = fixtures.FIXTURES[name](), os.path.join(a.out, name)
+        f, folder = models.FIXTURES[name](), os.path.join(a.out, name)
         fixtures.checkpoint(f, folder)
         for dtype in (torch.float32, torch.bfloat16)[:1 + a.bf16]:
             tensors, meta = run(load(folder, dtype), f)

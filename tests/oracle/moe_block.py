@@ -3,8 +3,8 @@
 operation as the specification's section 6 has them (eager: ascending expert ids, one rounding each).
 
 Weights and inputs must be the recorded ones by bytes, ids and routing weights too; of the activations of a case at
-least 99 % have equal bits, and none is more than 2 ulp of its row's largest off. FOLDER: the file with everything (default ../shared/golden/moe-block). --twin: without the roundings of
-products to bf16 the bound must break."""
+least 99 % have equal bits, and none is more than 2 ulp of its row's largest off. FOLDER: the file with everything
+(default ../shared/golden/moe-block). --twin: without the roundings of products to bf16 that must break."""
 import argparse
 import json
 import os
