@@ -110,12 +110,12 @@ class Record:
         out = {"sketch": np.array(self.sketch, np.float32)}
         if self.logits:
             out["logits"] = np.array(self.logits, np.float32)
+        if self.rows:  # before what has two bytes, so that all lie aligned
+            out["rows"] = np.concatenate([x.ravel() for x in self.rows]).astype(np.int32)
         if self.experts:  # by call and layer
             out["experts"] = np.concatenate([x.ravel() for x in self.experts]).astype(np.uint16)
         if self.dropped:
             out["dropped"] = np.array(self.dropped, np.uint16)
-        if self.rows:
-            out["rows"] = np.concatenate([x.ravel() for x in self.rows]).astype(np.int32)
         return out
 
 
