@@ -38,16 +38,19 @@ void k_dev_query(k_dev_info *ret);
 int k_dev_describe(int i, k_dev_desc *ret);
 const char *k_dev_text(int error);
 
+enum { K_DEV_TURNS = 8 };
+
 /* One order of work on one device: what is enqueued runs in the order of the calls. Used by one thread at a time. */
 typedef struct {
     int index;
     void *stream;
-    volatile uint32_t *mark; /* in host memory that the device writes */
-    void *gemm, *gemm_room;  /* cuBLAS and its workspace, once k_dev_gemm opened it */
-    void *mark_dev, *write;  /* the same word as the device sees it; the driver's function that writes it, or NULL */
-    void *side;              /* a stream of its own for what is measured, once there was something */
-    void *forked, *joined;   /* where it left the first one; where it has come to */
-    int is_beside;           /* 1: that is not known to be done */
+    volatile uint32_t *mark;  /* in host memory that the device writes */
+    void *gemm, *gemm_room;   /* cuBLAS and its workspace, once k_dev_gemm opened it */
+    void *mark_dev, *write;   /* the same word as the device sees it; the driver's function that writes it, or NULL */
+    void *side;               /* a stream of its own for what is measured, once there was something */
+    void *forked;             /* where it left the first one */
+    void *done[K_DEV_TURNS];  /* where launch k ends: k mod K_DEV_TURNS */
+    int64_t measured, joined; /* launches there; of them known to be done */
 } k_dev;
 
 int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
@@ -88,12 +91,13 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. Asks no device. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
 
-/* Enqueue n <= K_MEASURE_JOBS jobs (measure.h) as one launch; their pointers are into device memory, all extents 0 or
- * more. They begin when what was enqueued before is done, and go on beside what is enqueued after, until k_dev_join: up
- * to there what they read must stay, and what they write is not to be touched by anything but such jobs. */
+/* Enqueue n <= K_MEASURE_JOBS jobs (measure.h) as one launch, d->measured from then on; their pointers are into device
+ * memory, all extents 0 or more. They begin when what was enqueued before is done, and go on beside what is enqueued
+ * after, until k_dev_join: up to there what they read must stay, and what they write is not to be touched by anything
+ * but such jobs. */
 int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n);
-/* What is enqueued from now on comes behind all jobs; k_dev_wait waits for them too. */
-int k_dev_join(k_dev *d);
+/* What is enqueued from now on comes behind the first `launch` launches of jobs; k_dev_wait waits for all. */
+int k_dev_join(k_dev *d, int64_t launch);
 
 /* Enqueue: the word at k_dev_marked becomes v when everything before it is done. After a failure it tells how far the
  * device came. */

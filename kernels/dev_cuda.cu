@@ -100,9 +100,12 @@ int k_dev_open(int index, k_dev *ret) {
 
 static void close_side(k_dev *d) {
     if (d->forked) cudaEventDestroy((cudaEvent_t)d->forked);
-    if (d->joined) cudaEventDestroy((cudaEvent_t)d->joined);
+    for (int i = 0; i < K_DEV_TURNS; i++) {
+        if (d->done[i]) cudaEventDestroy((cudaEvent_t)d->done[i]);
+        d->done[i] = NULL;
+    }
     if (d->side) cudaStreamDestroy((cudaStream_t)d->side);
-    d->forked = d->joined = d->side = NULL;
+    d->forked = d->side = NULL;
 }
 
 void k_dev_close(k_dev *d) {
@@ -171,24 +174,28 @@ int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
 }
 
 int k_dev_wait(k_dev *d) {
-    int e = k_dev_join(d);
+    int e = k_dev_join(d, d->measured);
     return e ? e : answer(cudaStreamSynchronize((cudaStream_t)d->stream));
 }
 
 /* ---- beside the ops ---- */
 
+static cudaError_t new_event(void **ret) {
+    cudaEvent_t event;
+    cudaError_t e = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    if (e == cudaSuccess) *ret = event;
+    return e;
+}
+
 /* Of least priority: the ops go first. */
 static cudaError_t open_side(k_dev *d) {
     int least = 0, greatest;
     cudaStream_t s = NULL;
-    cudaEvent_t forked = NULL, joined = NULL;
     cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (e == cudaSuccess) e = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, least);
-    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&forked, cudaEventDisableTiming);
-    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&joined, cudaEventDisableTiming);
     d->side = s;
-    d->forked = forked;
-    d->joined = joined;
+    if (e == cudaSuccess) e = new_event(&d->forked);
+    for (int i = 0; i < K_DEV_TURNS && e == cudaSuccess; i++) e = new_event(&d->done[i]);
     if (e != cudaSuccess) close_side(d);
     return e;
 }
@@ -202,16 +209,16 @@ int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
     e = cudaEventRecord((cudaEvent_t)d->forked, (cudaStream_t)d->stream);
     if (e == cudaSuccess) e = cudaStreamWaitEvent(side, (cudaEvent_t)d->forked, 0);
     if (e != cudaSuccess) return answer(e);
-    d->is_beside = 1;
+    d->measured++;
     k_measure_launch(jobs, n, d->side);
     e = cudaGetLastError();
-    return answer(e == cudaSuccess ? cudaEventRecord((cudaEvent_t)d->joined, side) : e);
+    return answer(e == cudaSuccess ? cudaEventRecord((cudaEvent_t)d->done[d->measured % K_DEV_TURNS], side) : e);
 }
 
-int k_dev_join(k_dev *d) {
-    if (!d->is_beside) return 0;
-    d->is_beside = 0;
-    return answer(cudaStreamWaitEvent((cudaStream_t)d->stream, (cudaEvent_t)d->joined, 0));
+int k_dev_join(k_dev *d, int64_t launch) {
+    if (launch <= d->joined) return 0;
+    d->joined = launch; /* an event that has been taken for a later one only waits longer */
+    return answer(cudaStreamWaitEvent((cudaStream_t)d->stream, (cudaEvent_t)d->done[launch % K_DEV_TURNS], 0));
 }
 
 int k_dev_mark(k_dev *d, uint32_t v) {

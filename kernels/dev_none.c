@@ -93,8 +93,9 @@ int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
     (void)n;
     return NO_DEVICE;
 }
-int k_dev_join(k_dev *d) {
+int k_dev_join(k_dev *d, int64_t launch) {
     (void)d;
+    (void)launch;
     return NO_DEVICE;
 }
 int k_dev_mark(k_dev *d, uint32_t v) {

@@ -40,7 +40,8 @@ struct q4x_tapdev {
     struct {
         const void *p;
         int64_t n; /* bytes */
-    } busy[BUSY];  /* what jobs read that were launched and may not be done */
+        int64_t launch;
+    } busy[BUSY]; /* what jobs read that were launched and may not be done */
     int nbusy;
     piece *piece;
     int32_t n, npieces;
@@ -84,10 +85,13 @@ void q4x_tapdev_free(q4x_tapdev *d) {
 
 /* ---- jobs ---- */
 
-/* Behind what comes now all jobs are done. */
-static int join(q4x_tapdev *d) {
-    d->nbusy = 0;
-    return k_dev_join(d->dev);
+/* Behind what comes now these launches are done. */
+static int join(q4x_tapdev *d, int64_t launch) {
+    int n = 0;
+    for (int i = 0; i < d->nbusy; i++)
+        if (d->busy[i].launch > launch) d->busy[n++] = d->busy[i];
+    d->nbusy = n;
+    return k_dev_join(d->dev, launch);
 }
 
 static int64_t bytes_read(const k_measure_job *j) {
@@ -99,16 +103,19 @@ static int64_t ids_read(const k_measure_job *j) {
     return j->ids ? 4 * j->rows * j->k : 0;
 }
 
+static void set_busy(q4x_tapdev *d, const void *p, int64_t bytes) {
+    if (!p) return;
+    d->busy[d->nbusy].p = p;
+    d->busy[d->nbusy].n = bytes;
+    d->busy[d->nbusy++].launch = d->dev->measured;
+}
+
 static int launch(q4x_tapdev *d) {
-    int code = d->nbusy > BUSY - 2 * K_MEASURE_JOBS ? join(d) : 0;
+    int code = d->nbusy > BUSY - 2 * K_MEASURE_JOBS ? join(d, d->dev->measured) : 0;
     if (!code) code = k_dev_measure(d->dev, d->job, d->njobs);
     for (int i = 0; i < d->njobs; i++) {
-        const k_measure_job *j = &d->job[i];
-        d->busy[d->nbusy].p = j->x;
-        d->busy[d->nbusy++].n = bytes_read(j);
-        if (!j->ids) continue;
-        d->busy[d->nbusy].p = j->ids;
-        d->busy[d->nbusy++].n = ids_read(j);
+        set_busy(d, d->job[i].x, bytes_read(&d->job[i]));
+        set_busy(d, d->job[i].ids, ids_read(&d->job[i]));
     }
     d->njobs = 0;
     return code;
@@ -126,14 +133,16 @@ static int meets(const void *a, int64_t an, const void *b, int64_t bn) {
 
 /* These bytes are about to be written: what reads them goes before. */
 static int make_way(q4x_tapdev *d, const void *p, int64_t bytes) {
-    int waits = 0, busy = 0, code = 0;
+    int waits = 0, code = 0;
+    int64_t last = 0;
     for (int i = 0; i < d->njobs && !waits; i++) {
         const k_measure_job *j = &d->job[i];
         waits = meets(j->x, bytes_read(j), p, bytes) || meets(j->ids, ids_read(j), p, bytes);
     }
-    for (int i = 0; i < d->nbusy && !busy; i++) busy = meets(d->busy[i].p, d->busy[i].n, p, bytes);
     if (waits) code = launch(d);
-    return code || !(waits || busy) ? code : join(d);
+    for (int i = 0; i < d->nbusy; i++)
+        if (d->busy[i].launch > last && meets(d->busy[i].p, d->busy[i].n, p, bytes)) last = d->busy[i].launch;
+    return code || !last ? code : join(d, last);
 }
 
 int q4x_tapdev_before(void *ctx, const q4x_node_event *ev, int *ret_here, q4x_err *err) {
@@ -224,7 +233,7 @@ int q4x_tapdev_flush(q4x_tapset *t, q4x_err *err) {
     int rc = 0;
     if (!d->n) return 0;
     int code = launch(d);
-    if (!code) code = join(d);
+    if (!code) code = join(d, d->dev->measured);
     if (!code && d->used) code = k_dev_get(d->dev, d->here, d->there, d->used);
     if (!code && d->used) code = k_dev_zero(d->dev, d->there, d->used); /* for the next ones */
     if (!code) code = k_dev_wait(d->dev);

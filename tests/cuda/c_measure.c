@@ -35,7 +35,7 @@ static void *there(const void *here, size_t bytes) {
 static void *here(const void *there_, size_t bytes) {
     void *p = malloc(bytes + 1);
     assert_non_null(p);
-    must(k_dev_join(hp_device(&emulated)));
+    must(k_dev_join(hp_device(&emulated), hp_device(&emulated)->measured));
     must(k_dev_get(hp_device(&emulated), p, there_, bytes));
     must(k_dev_wait(hp_device(&emulated)));
     return p;
