@@ -309,6 +309,7 @@ static int grow_results(q4x_tapdev *d, size_t need) {
     d->there = d->here = NULL;
     d->cap = 0;
     int code = k_dev_alloc(d->dev, cap, &there);
+    if (code && cap > need) code = k_dev_alloc(d->dev, cap = need, &there); /* rather more often than not at all */
     d->there = there;
     if (!code) code = k_dev_zero(d->dev, there, cap);
     if (!code) code = k_dev_pinned(d->dev, cap, &here);
