@@ -57,8 +57,8 @@ void h_golden_close(h_golden *g) {
     free(g);
 }
 
-/* The tensor of that key, NULL when there is none. The stream into a layer is the stream out of the one before, and a file
- * may store it under that name alone. */
+/* The tensor of that key, NULL when there is none. The stream into a layer is the stream out of the one before, and a
+ * file may store it under that name alone. */
 static const q4x_st_tensor *find(const h_golden *g, const char *key) {
     const q4x_st_tensor *t = q4x_st_find(g->st, key);
     int f, l, end = 0;
