@@ -26,15 +26,15 @@ typedef struct {
     q4x_sketch sk;     /* what is kept of the whole tensor */
     int has_words, has_cut;
     size_t head_at, tail_at, body_at, seen_at, sums_at, kept_at, words_at, cut_at; /* one k_measured a part */
-    void *own;                                                                     /* a copy too large for the ring */
+    void *own; /* a copy too large for the block of copies */
 } piece;
 
 struct q4x_tapdev {
     k_dev *dev;
     char *there, *here; /* results, on the device and pinned */
     size_t cap, used;
-    char *ring; /* pinned: tensors that must be here */
-    size_t ring_cap, ring_used;
+    char *copies; /* pinned: tensors that must be here */
+    size_t copies_cap, copies_used;
     k_measure_job job[K_MEASURE_JOBS]; /* that wait */
     int njobs;
     struct {
@@ -77,7 +77,7 @@ void q4x_tapdev_free(q4x_tapdev *d) {
     for (int32_t i = 0; i < d->n; i++) free(d->piece[i].own);
     k_dev_free(d->dev, d->there);
     k_dev_unpin(d->dev, d->here);
-    k_dev_unpin(d->dev, d->ring);
+    k_dev_unpin(d->dev, d->copies);
     q4x_bits_free(d->bits);
     free(d->piece);
     free(d);
@@ -244,7 +244,7 @@ int q4x_tapdev_flush(q4x_tapset *t, q4x_err *err) {
     }
     for (int32_t i = 0; i < d->n; i++) free(d->piece[i].own);
     d->n = 0;
-    d->used = d->ring_used = 0;
+    d->used = d->copies_used = 0;
     return rc;
 }
 
@@ -318,23 +318,23 @@ static int grow_results(q4x_tapdev *d, size_t need) {
     return code;
 }
 
-static int grow_ring(q4x_tapdev *d, size_t need) {
-    size_t cap = d->ring_cap ? 2 * d->ring_cap : FIRST;
-    void *ring = NULL;
+static int grow_copies(q4x_tapdev *d, size_t need) {
+    size_t cap = d->copies_cap ? 2 * d->copies_cap : FIRST;
+    void *copies = NULL;
     if (cap > MOST) cap = MOST;
     if (cap < need) cap = need;
-    k_dev_unpin(d->dev, d->ring);
-    d->ring_cap = 0;
-    int code = k_dev_pinned(d->dev, cap, &ring);
-    d->ring = ring;
-    if (!code) d->ring_cap = cap;
+    k_dev_unpin(d->dev, d->copies);
+    d->copies_cap = 0;
+    int code = k_dev_pinned(d->dev, cap, &copies);
+    d->copies = copies;
+    if (!code) d->copies_cap = cap;
     return code;
 }
 
 /* Room for so many bytes of results and of copies: what is there is finished before, if need be. */
 static int make_room(q4x_tapset *t, size_t results, size_t copy, int32_t forward, q4x_err *err) {
     q4x_tapdev *d = t->dev;
-    const int more = results > d->cap - d->used, longer = copy > d->ring_cap - d->ring_used;
+    const int more = results > d->cap - d->used, longer = copy > d->copies_cap - d->copies_used;
     int code = 0;
     if (d->n == d->npieces) {
         const int32_t cap = d->npieces ? 2 * d->npieces : 256;
@@ -347,7 +347,7 @@ static int make_room(q4x_tapset *t, size_t results, size_t copy, int32_t forward
     int rc = q4x_tapdev_flush(t, err);
     if (rc) return rc;
     if (more && (results > d->cap || d->cap < MOST)) code = grow_results(d, results);
-    if (!code && longer && (copy > d->ring_cap || d->ring_cap < MOST)) code = grow_ring(d, copy);
+    if (!code && longer && (copy > d->copies_cap || d->copies_cap < MOST)) code = grow_copies(d, copy);
     return code ? refused(t, code, forward, err) : 0;
 }
 
@@ -420,7 +420,7 @@ static int measure(q4x_tapset *t, piece *p, const void *x, const k_call *call) {
 
 /* A copy of it is on its way to where the event's data will be. */
 static int fetch(q4x_tapdev *d, piece *p, const void *x, size_t bytes) {
-    p->ev.data = p->own ? p->own : d->ring + give(&d->ring_used, bytes);
+    p->ev.data = p->own ? p->own : d->copies + give(&d->copies_used, bytes);
     return k_dev_get(d->dev, p->ev.data, x, bytes);
 }
 
