@@ -36,7 +36,7 @@ static void lifetimes(const q4x_plan *p, int held, int32_t *last) {
     }
     for (int32_t i = p->nnodes - 1, end = i, next = i; held && i >= 0; i--) {
         if (p->node[i].layer != p->node[end].layer) next = end, end = i;
-        if (last[i] < next) last[i] = next;
+        if (last[owner(p, i)] < next) last[owner(p, i)] = next;
     }
 }
 

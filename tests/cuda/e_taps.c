@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "lib/arena.h"
 #include "lib/tap.h"
 #include "tests/emu/emu.h"
 #include "tests/h_dump.h"
@@ -79,8 +80,40 @@ static void without_room(void **state) {
     h_temp_remove();
 }
 
+/* Pairs of nodes whose outputs overlap though the second is in the first one's layer or the next. */
+static int overlaps(const q4x_plan *p, const int64_t *off, int64_t rows) {
+    int n = 0;
+    for (int32_t i = 0; i < p->nnodes; i++)
+        for (int32_t j = i + 1, layers = 0; j < p->nnodes; j++) {
+            layers += p->node[j].layer != p->node[j - 1].layer;
+            if (layers > 1) break;
+            if (off[i] < 0 || off[j] < 0 || p->node[j].op == K_OP_alias) continue;
+            n += off[i] < off[j] + rows * q4x_node_cols(p, j, rows) &&
+                 off[j] < off[i] + rows * q4x_node_cols(p, i, rows);
+        }
+    return n;
+}
+
+static void held_outputs(void **state) {
+    static const char *const models[] = {MODEL, "tests/golden/dense-a", "tests/models/demo.gguf"};
+    (void)state;
+    for (int m = 0; m < 3; m++) {
+        q4x_net *net = h_net(models[m]);
+        const q4x_plan *p = q4x_net_plan(net);
+        q4x_err err = {0};
+        int64_t *off = calloc((size_t)p->nnodes, sizeof *off);
+        assert_non_null(off);
+        assert_true(q4x_arena_held(p, 64, 64, off, &err) > 0);
+        assert_int_equal(overlaps(p, off, 64), 0);
+        assert_true(q4x_arena_layout(p, 64, 64, off, &err) > 0 && overlaps(p, off, 64) > 0); /* the twin */
+        free(off);
+        q4x_net_close(net);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(few_calls), cmocka_unit_test(without_room)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(few_calls), cmocka_unit_test(without_room),
+                                       cmocka_unit_test(held_outputs)};
     return cmocka_run_group_tests_name("e_taps", tests, NULL, NULL);
 }
