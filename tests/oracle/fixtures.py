@@ -26,15 +26,16 @@ GAP = 3e-4
 
 # ---- making one ----
 
-def part(m, f, given, ids):
-    """One call of what the fixture is about: the whole model, or a block of it on what it is given."""
-    p0, m.taps, m.ids = m.pos, {}, ids
+def part(m, rows, given, ids, instead=None):
+    """One call of what the fixture is about: the whole model, or a block of it on what it is given, and then m.taps of
+    these rows alone, where there are any. instead: as forward() has `given`. -> the rows' places in the call"""
+    p0, m.taps, m.ids, m.given = m.pos, {}, ids, instead
     if not given:
-        m.forward(ids)
+        m.forward(ids, instead)
         return range(len(ids))
     (name, x), = given.items()
     x = x[p0:p0 + len(ids)]
-    rows = [r - p0 for r in f.get("rows", []) if p0 <= r < p0 + len(ids)]
+    rows = [r - p0 for r in rows if p0 <= r < p0 + len(ids)]
     if name.endswith("ahc.mix"):
         out = m.attend(x, "L00.", "model.layers.0.self_attn", rows)
         m.tap("L00.blk", m.mm(out, "model.layers.0.self_attn.o_proj"))
@@ -63,10 +64,17 @@ class Record:
     def __init__(self, c):
         self.c, self.names, self.sketch, self.logits = c, None, [], []
         self.kind = []  # of each sketch: first, later, few
-        self.experts, self.dropped, self.rows, self.gap = [], [], [], math.inf
+        self.experts, self.dropped, self.rows = [], [], []
+        self.gaps = {"experts": math.inf, "blocks": math.inf, "ids": math.inf}  # the smallest of each choice
 
-    def near(self, top, next_, size):
-        self.gap = min(self.gap, (top - next_) / size if size > 0 else 0.0)
+    @property
+    def gap(self):
+        return min(self.gaps.values())
+
+    def near(self, kind, top, k, size=None):
+        """Of falling scores, the k-th and the next; size: what the distance is relative to, if not to the k-th."""
+        size = top[k - 1] if size is None else size
+        self.gaps[kind] = min(self.gaps[kind], float((top[k - 1] - top[k]) / size) if size > 0 else 0.0)
 
     def call(self, m, p0, n, by_row):
         # a dense layer's input is the output before it, and no node of its own
@@ -83,18 +91,19 @@ class Record:
             if tap.endswith("moe.ids"):
                 self.experts.append(x)
                 logits = m.taps[tap.replace("ids", "logits")].astype(np.float64)
-                top = -np.sort(-logits, -1)[:, :self.c.num_experts_per_tok + 1]
-                self.near(-np.diff(top, axis=-1).max() if top.shape[1] > 1 else math.inf, 0, np.abs(logits).max())
+                for z in -np.sort(-logits, -1):  # the order counts too
+                    for k in range(1, min(self.c.num_experts_per_tok, len(z) - 1) + 1):
+                        self.near("experts", z, k, np.abs(logits).max())
             elif tap.endswith("attn.blocks"):
                 self.drop(x, layer, p0)
-                for lo, hi in m.cut.values():
-                    self.near(lo, hi, lo)
+                for score in m.scores[tap[:4]]:
+                    if len(score) > self.c.nsel:
+                        self.near("blocks", -np.sort(-score.astype(np.float64)), self.c.nsel)
             elif tap.endswith("ple.ids"):
                 self.rows.append(x)
         if "logits" in m.taps:
             z = m.taps["logits"][-1]
-            top = np.sort(z.astype(np.float64))
-            self.near(top[-1], top[-2], np.abs(top).max())
+            self.near("ids", -np.sort(-z.astype(np.float64)), 1, np.abs(z).max())
             self.logits.append(z)
 
     def sampled(self):
@@ -134,7 +143,7 @@ def make(f, bf16=False, wrong=None, noise=None):
             now = record.sampled()[-1:] if ids else f["prompt"]
         else:
             now = (f.get("ids") or [0] * sum(total))[p0:p0 + n]
-        rows = part(m, f, given, now)
+        rows = part(m, f.get("rows", []), given, now)
         record.call(m, p0, n, len(rows) if "rows" in f else 0)
         ids, calls = ids + list(now), calls + [n]
     meta = {"calls": calls, "taps": record.names, "rows": f.get("rows", []), "sampled": record.sampled(),
@@ -142,15 +151,24 @@ def make(f, bf16=False, wrong=None, noise=None):
     return record, {k: " ".join(map(str, v)) for k, v in meta.items()}
 
 
+def page(f):
+    """The model: {name: text}"""
+    return {"config.json": json.dumps(f["config"], indent=1) + "\n", "weights.txt": describe(f)[1]}
+
+
 def files(f):
     """-> {name: text, or tensors and metadata}, Record in f32"""
-    out = {"config.json": json.dumps(f["config"], indent=1) + "\n", "weights.txt": describe(f)[1]}
+    out = page(f)
     record, meta = make(f)
     out["golden-f32.safetensors"] = dict(record.tensors(), **constants(f)), meta
     if f.get("bf16"):
         half, meta = make(f, True)
         out["golden-bf16.safetensors"] = half.tensors(), meta
     return out, record
+
+
+def gaps(record):
+    return ", ".join("%s %.1e" % (k, v) for k, v in record.gaps.items() if v < math.inf) or "no choice"
 
 
 def save(f, folder):
@@ -163,16 +181,16 @@ def save(f, folder):
                 o.write(what)
         else:
             st.write(path, *what)
-    print("%s: %d sketches of %d taps, smallest gap %.1e, %d blocks dropped, sampled %s" % (
-        folder, len(record.sketch), len(record.names), record.gap, len(record.dropped), record.sampled()))
+    print("%s: %d sketches of %d taps, %d blocks dropped, sampled %s; smallest gap %s" % (
+        folder, len(record.sketch), len(record.names), len(record.dropped), record.sampled(), gaps(record)))
     if not record.gap >= GAP:
         sys.exit("fixtures.py: a choice is nearly a tie: look for another seed (--seeds 200)")
 
 
 def check(f, folder):
-    """-> what is there and is not what would be made: numbers may be 1e-6 of a norm apart, as libraries add."""
-    bad = []
-    for name, what in files(f)[0].items():
+    """-> what is there and is not what would be made, Record: numbers may be 1e-6 of a norm apart, as libraries add."""
+    bad, (made, record) = [], files(f)
+    for name, what in made.items():
         path = os.path.join(folder, name)
         if isinstance(what, str):
             with open(path) as o:
@@ -189,7 +207,7 @@ def check(f, folder):
                 same = np.array_equal(a, b)
             bad += [] if same else [name + ": " + key]
         bad += [] if meta == what[1] else [name + ": metadata"]
-    return bad
+    return bad + ([] if record.gap >= GAP else ["a near tie"]), record
 
 
 def checkpoint(f, folder):
@@ -236,6 +254,14 @@ def twins(f, name):
     return seen
 
 
+def near_tie():
+    """A model of which the search for near ties must say so: of two heads' scores several are 0, also at the cut."""
+    f = FIXTURES["d"]()
+    record = make(dict(f, config=dict(f["config"], indexer_n_heads=2), seed=7))[0]
+    print("a tie of index scores at the cut: smallest gap", gaps(record))
+    return record.gaps["blocks"] == 0
+
+
 def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("name", nargs="*", default=list(FIXTURES))
@@ -259,12 +285,15 @@ def main():
         elif a.twins:
             seen |= set(twins(f, name))
         elif a.check:
-            wrong = check(f, os.path.join(a.out, "oracle-" + name))
-            print("%-4s %s" % ("BAD" if wrong else "ok", name), *wrong)
+            wrong, record = check(f, os.path.join(a.out, "oracle-" + name))
+            print("%-4s %-4s smallest gap %s" % ("BAD" if wrong else "ok", name, gaps(record)), *wrong)
             bad += wrong
         else:
             save(f, os.path.join(a.out, "oracle-" + name))
-    missed = set(forward.WRONG) - seen if a.twins and a.name == list(FIXTURES) else set()
+    whole = a.twins and a.name == list(FIXTURES)
+    missed = set(forward.WRONG) - seen if whole else set()
+    if whole and not near_tie():
+        missed.add("the tie")
     if missed:
         sys.exit("not seen: " + ", ".join(sorted(missed)))
     sys.exit(len(bad) > 0)

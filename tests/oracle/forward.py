@@ -3,7 +3,8 @@ the functions). numpy; every sum in float64, every rounding that the specificati
 purpose.
 
 A value that has a name goes through tap(), which keeps it; with `given` (another engine's taps) the value goes on as
-that engine had it, so that each step is computed from the reference's own inputs.
+that engine had it, so that each step is computed from the reference's own inputs. A given function says what a value
+goes on as.
 
 wrong: one wrong choice by name (WRONG), for the twins of the comparisons.
 """
@@ -51,6 +52,7 @@ class Model:
 
     def reset(self):
         self.pos, self.state, self.taps, self.given, self.ids = 0, {}, {}, None, None
+        self.scores = {}  # of an attention layer's call: each row's whole blocks
 
     # ---- arithmetic (0.2) ----
 
@@ -77,7 +79,8 @@ class Model:
         self.taps[name] = x
         if self.given is None or name not in self.given:
             return x
-        return self.given[name].reshape(np.shape(x))
+        given = self.given[name]
+        return given(x) if callable(given) else given.reshape(np.shape(x))
 
     def old(self, name, empty):
         return self.state.get(name, empty)
@@ -195,7 +198,7 @@ class Model:
         pk = self.rope(pk[:, None, :], first)[:, 0] if blocks else pk
         see = np.zeros((T, len(raw)), bool)
         chosen = np.full((T, max(min(c.nsel, blocks), 1)), -1, np.int32)
-        self.cut = {}
+        self.scores[L] = []
         nsel = c.nsel - (self.wrong == "budget")
         for t in range(T):
             nb = (p0 + t + 1) // ratio
@@ -206,9 +209,7 @@ class Model:
             chosen[t, :len(pick)] = pick
             for b in pick:
                 see[t, b * ratio:(b + 1) * ratio] = True
-            if nb > nsel:
-                left = np.delete(score, pick)
-                self.cut[t] = (float(score[pick].min()), float(left.max()))
+            self.scores[L].append(score)
         self.taps[L + "attn.blocks"] = chosen
         return see
 

@@ -4,7 +4,8 @@ add one. What an entry may hold beside config and seed:
 prompt, steps   ids of call 0, and how many sampled ids follow one by one
 calls, ids      rows of each call, and all ids (0 where they say nothing)
 given           taps whose values are the counter's: name, shape, amp, base
-part            "qsa" or "ple": forward.py makes that block alone; the rest is there so that it is a model
+part            "qsa" or "ple": forward.py makes that block alone (PART: its taps); the rest is there so that it is a
+                model
 index_base      base of the indexer's projection
 rows            positions whose taps are recorded, one by one; at least one of each call
 fused           whether a layer's experts are one tensor; bf16: record a bf16 model too
@@ -77,7 +78,7 @@ def mixers(w, c):
         w.norm(n + "{q,k}_norm", hd)
     if att and not c.dense:
         ih, i = c.indexer_n_heads, c.indexer_head_dim
-        # a little above 0 in the mean, so that few blocks score exactly 0
+        # with a base a little above 0 in the mean, so that few blocks score exactly 0
         w.add(n + "indexer.index_qk_proj.weight", ((ih + 1) * i, d), amp(d, 2), getattr(c, "index_base", None))
         w.norm(n + "indexer.{q,k}_layernorm", i)
 
@@ -141,6 +142,7 @@ BASE = {"model_type": "qwen4_exp_text", "architectures": ["Qwen4ExpForCausalLM"]
         "dtype": "float32"}
 
 FIXTURES = {}
+PART = {"qsa": ("L00.attn.", "L00.blk"), "ple": ("L00.ple",), None: ("",)}
 
 
 def fixture(f):
@@ -176,11 +178,11 @@ def d():
                 linear_num_key_heads=2, linear_num_value_heads=8, linear_key_head_dim=20, linear_value_head_dim=8,
                 linear_conv_kernel_dim=5, output_gate_type="sigmoid", num_experts=7, num_experts_per_tok=2,
                 moe_intermediate_size=20, shared_expert_intermediate_size=8, hc_count=3, hc_lowrank=7,
-                indexer_n_heads=2, indexer_head_dim=24, indexer_budget=8, indexer_compress_ratio=2,
+                indexer_n_heads=5, indexer_head_dim=24, indexer_budget=8, indexer_compress_ratio=2,
                 ple_layer_ids=[3, 1, 3], ple_embed_dim=36, ple_conv_kernel_size=2, ngram_size=4, heads_per_ngram=3,
                 ngram_vocab_size_base=23, make_ngram_vocab_size_divisible_by=8, split_ngram_parts=4)
     prompt = [31, 4, 4, 9, 2, 55, 13, 69, 0, 40, 22, 4, 8, 61, 37, 50, 18, 4, 27, 44, 5, 66]
-    return dict(config=conf, seed=7, prompt=prompt, steps=3, fused=False)
+    return dict(config=conf, seed=1, prompt=prompt, steps=3, fused=False)
 
 
 @fixture
@@ -233,11 +235,14 @@ def sparse(**keys):
 @fixture
 def ple():
     """The n-gram block at the released geometry but for the table's base; ends at the start, in pairs and last."""
-    conf = small(hc_count=4, layer_types=["linear_attention"], ple_layer_ids=[1], ple_embed_dim=2560,
-                 ple_conv_kernel_size=4, ngram_size=3, heads_per_ngram=8, ngram_vocab_size_base=50,
-                 make_ngram_vocab_size_divisible_by=128, split_ngram_parts=2, seed=1234)
+    conf = small(hc_count=4, layer_types=["linear_attention", "full_attention"], ple_layer_ids=[1],
+                 ple_embed_dim=2560, ple_conv_kernel_size=4, ngram_size=3, heads_per_ngram=8,
+                 ngram_vocab_size_base=50, make_ngram_vocab_size_divisible_by=128, split_ngram_parts=2, seed=1234)
+    # a layer with attention, since an engine may count positions by its keys alone; as small as it may be
+    conf.update(num_hidden_layers=2, num_attention_heads=1, num_key_value_heads=1, indexer_n_heads=1)
     ids = [5, 9, 14, 2, 2, 11, 5, 5, 0, 7, 3, 15, 6, 1, 12, 8, 13, 4, 10, 5, 9, 14, 5]
-    return dict(config=conf, part="ple", seed=43, calls=[20, 1, 2], ids=ids, bf16=True,
+    # with some seeds a gate's product lies next to 0, where its root magnifies the errors of sums (43: to 1e-5)
+    return dict(config=conf, part="ple", seed=44, calls=[20, 1, 2], ids=ids, bf16=True,
                 given=[("L00.in", (23, 10240), -22, None)])
 
 
