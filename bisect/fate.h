@@ -23,7 +23,7 @@ int bis_named(const bis_case *c, int32_t *forward, int32_t *node);
 
 /* What came of a fault that was planted into one arm of an honest pair. */
 typedef enum {
-    BIS_F_EXACT, /* named, in its forward */
+    BIS_F_EXACT, /* named, in its forward; a state that keeps rows for its op counts as the op */
     BIS_F_NEXT,  /* its node is hashed only; the first node behind it whose distances are recorded is named, or one in
                        the same layer or the next. Of a state: all this one forward later, at the op that reads it */
     BIS_F_UNJUDGED, /* the verdict or the node's class says that it could not be judged: distances of its inputs, states

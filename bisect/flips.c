@@ -216,7 +216,7 @@ int32_t bis_flips_mask(const bis_pair *p, const bis_flips *s, int32_t f, int32_t
     const int32_t layer = p->a->nodes[n].layer;
     int32_t count = 0;
     memset(mask, 0, (size_t)nrows);
-    if (layer < 0) return 0;
+    if (layer < 0 || p->a->nodes[n].is_state) return 0; /* rows of a state are no queries */
     if (unknown_flip(p, f, n, layer)) {
         memset(mask, 1, (size_t)nrows);
         return nrows;

@@ -62,7 +62,7 @@ int bis_map_make(const bis_pair *p, const bis_header *h, const bis_flips *s, bis
     TRY(distances(&m, p, err));
     bis_map_inputs(&m, p);
     TRY(bis_map_nonfinite(&m, p, err));
-    bis_map_sources(&m, p, h, s);
+    TRY(bis_map_sources(&m, p, h, s, err));
     TRY(bis_map_gains(&m, p, s, err));
     find_first_out(&m, p);
     *ret = m;

@@ -95,9 +95,10 @@ static inline int bis_is_fault(bis_reason r) {
 enum { BIS_GAIN_LIMIT = 8, BIS_GAIN_FLOOR = 2, BIS_GAIN_MIN_N = 3, BIS_BAND_LIMIT = 4 };
 
 /* Steps of bis_map_make, one file each. */
-void bis_map_inputs(bis_map *m, const bis_pair *p);                                           /* map_inputs.c */
-int bis_map_nonfinite(bis_map *m, const bis_pair *p, q4x_err *err);                           /* map_finite.c */
-void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bis_flips *s); /* map_sources.c */
-int bis_map_gains(bis_map *m, const bis_pair *p, const bis_flips *s, q4x_err *err);           /* map_gains.c */
+void bis_map_inputs(bis_map *m, const bis_pair *p);                 /* map_inputs.c */
+int bis_map_nonfinite(bis_map *m, const bis_pair *p, q4x_err *err); /* map_finite.c */
+int bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bis_flips *s,
+                    q4x_err *err);                                                  /* map_sources.c */
+int bis_map_gains(bis_map *m, const bis_pair *p, const bis_flips *s, q4x_err *err); /* map_gains.c */
 
 #endif

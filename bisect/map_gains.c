@@ -246,6 +246,24 @@ static int publish(work *w, int32_t f, int32_t n, carry *in) {
     return 0;
 }
 
+/* A state that an op makes with arithmetic of its own: by what reaches the op, in whichever row, for the state has seen
+ * all of them. One that keeps rows has no gain but 1 (map_moves.c). */
+static int measure_state(work *w, int32_t f, int32_t s) {
+    const bis_pair *p = w->p;
+    const bis_cell *c = bis_map_cell(w->m, p, f, s);
+    carry in;
+    if (!c->dist || c->in == BIS_SAME || c->cls != BIS_C_NONE) return 0;
+    if (p->nwriter[s] != 1 || bis_keeps_rows(p, s)) {
+        w->m->unjudged++;
+        return 0;
+    }
+    if (gather(w, f, p->writer[s][0], &in)) return -1;
+    carry all = {.d = in.d, .unknown = in.unknown};
+    for (int32_t t = 0; in.row && t < in.nrows; t++) all.d = fmax(all.d, in.row[t]);
+    drop(&in);
+    return measure(w, f, s, &all);
+}
+
 static int forward(work *w, int32_t f) {
     const bis_pair *p = w->p;
     int rc = 0;
@@ -259,6 +277,8 @@ static int forward(work *w, int32_t f) {
         if (c->dist && c->in != BIS_SAME && k->alias < 0) rc = measure(w, f, n, &in);
         if (publish(w, f, n, &in)) rc = -1;
     }
+    for (int32_t n = 0; n < p->nn && !rc; n++)
+        if (p->a->nodes[n].is_state) rc = measure_state(w, f, n);
     for (int32_t n = 0; n < p->nn; n++) drop(&w->c[n]);
     return rc;
 }

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "bisect/map.h"
+#include "bisect/map_int.h"
 #include "kernels/ops.h"
 
 /* An op that writes this state differs in its output too. */
@@ -15,9 +15,8 @@ static int told_by_writer(const bis_pair *p, int32_t f, int32_t s) {
 }
 
 int bis_states_no_band(const q4x_dump_node *k) {
-    for (int op = 0; op < K_OP_COUNT; op++)
-        if (k->op && !strcmp(k_ops[op].name, k->op)) return !k_ops[op].band;
-    return 0;
+    const int op = bis_op_of(k);
+    return op >= 0 && !k_ops[op].band;
 }
 
 static int claims_equal(const bis_pair *p, const bis_header *h, int32_t f, int32_t n) {
@@ -101,21 +100,6 @@ static bis_reason judge(const bis_pair *p, const bis_header *h, const bis_flips 
     return p->a->nodes[n].is_ids ? selection(p, s, f, n) : against_band(c);
 }
 
-/* An alias is its source, whatever the inputs of both are: an arm in which it holds other bits has the fault there. The
- * evidence lies in one arm, so no difference between the arms can raise it. In both arms: they share what they do. */
-static int broken_move(const bis_pair *p, int32_t f, int32_t n) {
-    const int32_t from = p->a->nodes[n].alias;
-    if (from < 0 || p->eq[bis_at(p, f, n)] != BIS_DIFF || !p->ta[bis_at(p, f, from)]) return 0;
-    int broken[2];
-    for (int arm = 0; arm < 2; arm++) {
-        q4x_tap *const *t = arm ? p->tb : p->ta;
-        const q4x_tap *x = t[bis_at(p, f, from)], *y = t[bis_at(p, f, n)];
-        if (x->dtype != y->dtype || x->rows != y->rows || x->cols != y->cols) return 0;
-        broken[arm] = !q4x_hash_eq(&x->bits, &y->bits);
-    }
-    return broken[0] != broken[1];
-}
-
 static void add_source(bis_map *m, bis_cell *c, int32_t f, int32_t n) {
     m->nsources++;
     c->cls = c->why == BIS_R_none ? BIS_C_WITHIN : BIS_C_OUT;
@@ -128,11 +112,13 @@ static void add_source(bis_map *m, bis_cell *c, int32_t f, int32_t n) {
     m->fault_n = n;
 }
 
-void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bis_flips *s) {
+int bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bis_flips *s, q4x_err *err) {
     for (int32_t f = 0; f < p->ncomparable; f++)
         for (int32_t n = 0; n < p->nn; n++) {
             bis_cell *c = bis_map_cell(m, p, f, n);
-            if (c->in != BIS_SAME && broken_move(p, f, n)) {
+            const int broken = c->in != BIS_SAME ? bis_map_broken_move(m, p, f, n) : 0;
+            if (broken < 0) return q4x_fail(err, Q4X_E_NOMEM, "out of memory for the rows of a state");
+            if (broken) {
                 c->why = BIS_R_move_changed_bits;
                 add_source(m, c, f, n);
             }
@@ -148,4 +134,5 @@ void bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const b
             }
             add_source(m, c, f, n);
         }
+    return 0;
 }

@@ -22,13 +22,17 @@ static double sq(double x) {
 /* e_i of one group for the tokens in see, and d_i, the same of what rounding took off the new ones. */
 static void key_energy(const k_call *c, const k_runs *see, int64_t g, float *e, float *d) {
     const int64_t hd = c->d->hd, step = c->d->G * hd;
+    const int32_t type = k_kv_type(c->lv), rounds = type != K_KV_F32;
     memset(e, 0, (size_t)hd * sizeof *e);
     memset(d, 0, (size_t)hd * sizeof *d);
     for (int32_t r = 0; r < see->n; r++)
         for (int64_t j = see->at[2 * r]; j < see->at[2 * r + 1]; j++) {
             const float *k = c->st[0]->f + j * step + g * hd, *x = c->in[1] + (j - c->pos0) * step + g * hd;
             for (int64_t i = 0; i < hd; i++) e[i] += k[i] * k[i];
-            for (int64_t i = 0; j >= c->pos0 && i < hd; i++) d[i] += (x[i] - k[i]) * (x[i] - k[i]);
+            for (int64_t i = 0; rounds && j >= c->pos0 && i < hd; i++) {
+                const float off = x[i] - k_kv_round(x[i], type);
+                d[i] += off * off;
+            }
         }
 }
 
@@ -83,7 +87,7 @@ void attn_score_band(const k_call *c, k_band *add) {
 /* New rows of a cache. */
 static void append_band(const k_call *c, k_band *state) {
     const int64_t kw = (int64_t)c->d->G * c->d->hd;
-    k_kept_band(c->in[1], c->st[0]->f + c->pos0 * kw, c->T * kw, state);
+    k_kept_band(c->in[1], c->T * kw, c->lv, state);
 }
 
 void attn_score_bands(const k_call *c, k_band *add, k_band *state) {
@@ -138,6 +142,7 @@ typedef struct {
 static products group_products(const k_call *c, const k_runs *see, int64_t t, int64_t g) {
     const k_dims *d = c->d;
     const int64_t hd = d->hd, step = d->G * hd, per = d->H / d->G;
+    const int32_t type = k_kv_type(c->lv);
     products x = {0.0, 0.0, 0.0};
     for (int64_t h = g * per; h < (g + 1) * per; h++) {
         const float *p = c->in[0] + (t * d->H + h) * c->Tc;
@@ -151,7 +156,7 @@ static products group_products(const k_call *c, const k_runs *see, int64_t t, in
                 const double pv2 = sq((double)p[j]) * (double)k_v8_dot(v, v, hd);
                 x.all += pv2;
                 if (j >= c->pos0)
-                    x.kept += sq((double)p[j]) * k_kept_error2(c->in[1] + (j - c->pos0) * step + g * hd, v, hd);
+                    x.kept += sq((double)p[j]) * k_kept_error2(c->in[1] + (j - c->pos0) * step + g * hd, hd, type);
                 if (s) x.exp2 += pv2 * (sq((double)s[j] - (double)max) + 8.0);
             }
     }

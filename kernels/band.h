@@ -9,7 +9,7 @@
 #ifndef K_BAND_H
 #define K_BAND_H
 
-#include "kernels/k.h"
+#include "kernels/round.h"
 
 #define K_U 0x1p-24
 #define K_RMS2 0.18
@@ -48,16 +48,21 @@ static inline double k_store_rms2(int32_t act, double v2) {
     return act == K_ACT_BF16 ? K_RMS2 * 0x1p-16 * v2 : 0.0;
 }
 
-/* What a cache's rounding made of n values: the sum of the squared differences; 0 where they were round before. */
-static inline double k_kept_error2(const float *x, const float *kept, int64_t n) {
+/* What rounding to a cache's type (k_kv_type) takes off n values: the sum of the squared differences. Of the values
+ * alone: what the cache holds of them is what is judged by it. */
+static inline double k_kept_error2(const float *x, int64_t n, int32_t type) {
     double s = 0.0;
-    for (int64_t i = 0; i < n; i++) s += ((double)x[i] - (double)kept[i]) * ((double)x[i] - (double)kept[i]);
+    if (type == K_KV_F32) return s;
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)x[i] - (double)k_kv_round(x[i], type);
+        s += d * d;
+    }
     return s;
 }
 
 /* The same as a band of the state: known, not estimated. */
-static inline void k_kept_band(const float *x, const float *kept, int64_t n, k_band *state) {
-    const double e2 = k_kept_error2(x, kept, n);
+static inline void k_kept_band(const float *x, int64_t n, const k_levers *lv, k_band *state) {
+    const double e2 = k_kept_error2(x, n, k_kv_type(lv));
     state->hard2 += 1.01 * e2;
     state->rms2 += e2;
 }

@@ -19,7 +19,7 @@ static double sq(double x) {
 static double kept_error2(const k_call *c, int64_t i, int32_t pos) {
     double s = 0.0;
     for (int64_t p = pos < c->pos0 ? c->pos0 : pos; p < pos + c->d->ratio; p++)
-        s += sq((double)c->in[0][(p - c->pos0) * c->d->id + i] - (double)c->st[0]->f[p * c->d->id + i]);
+        s += k_kept_error2(c->in[0] + (p - c->pos0) * c->d->id + i, 1, k_kv_type(c->lv));
     return s;
 }
 
@@ -72,7 +72,7 @@ void idx_pool_band(const k_call *c, k_band *add) {
 
 void idx_pool_bands(const k_call *c, k_band *add, k_band *state) {
     idx_pool_band(c, add);
-    k_kept_band(c->in[0], c->st[0]->f + c->pos0 * c->d->id, (int64_t)c->T * c->d->id, state);
+    k_kept_band(c->in[0], (int64_t)c->T * c->d->id, c->lv, state);
 }
 
 /* One score. relu never enlarges an error; a head that it cuts adds nothing to what is expected. */

@@ -26,13 +26,25 @@ const k_op_info k_ops[K_OP_COUNT] = {
 
 k_state_kind k_op_state(k_op op, k_bands_fn *bands) {
     switch (op) {
-#define OP_STATE(name, fn)                                                                                             \
+#define OP_STATE(name, fn, keeps, in)                                                                                  \
     case K_OP_##name:                                                                                                  \
         *bands = (fn);                                                                                                 \
         return *bands ? K_STATE_MADE : K_STATE_COPIED;
 #include "kernels/op_states.def"
 #undef OP_STATE
     default: return K_STATE_NONE;
+    }
+}
+
+k_keeps k_op_keeps(k_op op, int *in) {
+    switch (op) {
+#define OP_STATE(name, fn, keeps, of)                                                                                  \
+    case K_OP_##name:                                                                                                  \
+        *in = (of);                                                                                                    \
+        return K_KEEPS_##keeps;
+#include "kernels/op_states.def"
+#undef OP_STATE
+    default: return K_KEEPS_MIXED;
     }
 }
 

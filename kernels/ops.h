@@ -16,6 +16,17 @@ typedef enum {
 } k_state_kind;
 k_state_kind k_op_state(k_op op, k_bands_fn *bands); /* *bands is set for K_STATE_MADE alone */
 
+/* Which rows of its input number *in an op that keeps a state keeps there: each a row as it came, but for the rounding
+ * to a cache's type; what they push out or stand behind are rows of the state before, as they were. *in is set for all
+ * but K_KEEPS_MIXED. */
+typedef enum {
+    K_KEEPS_MIXED, /* none as such, or it keeps no state */
+    K_KEEPS_LAST,  /* the last, as many as the state has; it moves on by the others */
+    K_KEEPS_EVERY, /* all, at their positions */
+    K_KEEPS_BLOCKS /* those that complete a block of `ratio` positions, at the block's number */
+} k_keeps;
+k_keeps k_op_keeps(k_op op, int *in);
+
 /* Floats of scratch a thread needs so that every op can run on tiles of `tile` rows with up to n_ctx positions, and
  * at least the 3 V that choosing a token takes. */
 int64_t k_scratch_floats(const k_dims *d, int64_t tile, int64_t n_ctx);

@@ -7,6 +7,7 @@
 #include "kernels/ops.h"
 #include "lib/hash.h"
 #include "lib/names.h"
+#include "lib/plant_kept.h"
 
 const q4x_plant_kind q4x_plant_kinds[] = {
 #define PLANT(name, ops, on_ids, first, doc) {name, ops, on_ids, first, doc},
@@ -30,7 +31,8 @@ struct q4x_plants {
     kept_row *row;     /* a node: rows, where some item looks back */
     uint32_t moved;    /* bit k: item k moved something (one bit an item) */
     int32_t forward;
-    int touched; /* before the op of the node at hand: what it reads is not what was kept */
+    q4x_kept before; /* the state of the node at hand as it was before the call */
+    int touched;     /* before the op of the node at hand: what it reads is not what was kept */
 };
 
 static const q4x_plant_kind *kind_of(const char *name) {
@@ -99,6 +101,7 @@ void q4x_plants_free(q4x_plants *p) {
     }
     free(p->row);
     free(p->kind);
+    free(p->before.f);
     free(p);
 }
 
@@ -243,34 +246,17 @@ static int again(const q4x_plants *p, const char *kind, const q4x_node_event *ev
     return 0;
 }
 
-/* ---- faults of what an op keeps ---- */
+/* ---- around an op ---- */
 
-static uint64_t sum_of(const k_state *s) {
-    return q4x_xxh64(s->f, (size_t)(s->rows * s->cols) * sizeof *s->f);
-}
-
-int q4x_plants_before(q4x_plants *p, int32_t node, const k_call *c) {
+int q4x_plants_before(q4x_plants *p, int32_t node, const k_call *c, int *ret_kept, q4x_err *err) {
+    *ret_kept = 0;
     if (!p) return 0;
     p->touched = 0;
-    if (!p->kind[node] || !is(p->kind[node], "conv-off-by-one") || c->t0 || !p->forward) return 0;
-    const k_state *s = c->st[0];
-    const uint64_t was = sum_of(s);
-    memmove(s->f + s->cols, s->f, (size_t)((s->rows - 1) * s->cols) * sizeof *s->f);
-    return p->touched = sum_of(s) != was;
+    if (!p->kind[node] || c->t0) return 0;
+    int rc = q4x_kept_before(p->kind[node], c->st[0], p->forward, &p->before, ret_kept, err);
+    p->touched = *ret_kept;
+    return rc;
 }
-
-/* The last rows of the output take the place of the columns they were made from. */
-static int keep_output(const q4x_node_event *ev) {
-    const k_state *s = ev->call->st[0];
-    const int64_t n = ev->nrows < s->rows ? ev->nrows : s->rows;
-    if (ev->row0 + ev->nrows != ev->total) return 0;
-    const uint64_t was = sum_of(s);
-    memcpy(s->f + (s->rows - n) * s->cols, (const float *)ev->data + (ev->nrows - n) * ev->cols,
-           (size_t)(n * s->cols) * sizeof *s->f);
-    return sum_of(s) != was;
-}
-
-/* ---- around an op ---- */
 
 /* The row as the op made it, for the next forward. */
 static int keep_row(kept_row *r, const q4x_node_event *ev, q4x_err *err) {
@@ -297,9 +283,10 @@ int q4x_plants_after(q4x_plants *p, q4x_node_event *ev, int *ret_kept, q4x_err *
     p->touched = 0;
     if (rc || !kind || is(kind, "conv-off-by-one")) goto done;
     const uint64_t was = q4x_xxh64(ev->data, bytes);
-    if (is(kind, "post-conv"))
-        kept = *ret_kept = keep_output(ev);
-    else if (is(kind, "row") || is(kind, "window+1") || is(kind, "window-1") || is(kind, "no-rope-scale"))
+    if (q4x_kept_is(kind)) {
+        rc = q4x_kept_after(kind, p->plan, ev, &p->before, ret_kept, err);
+        kept = *ret_kept;
+    } else if (is(kind, "row") || is(kind, "window+1") || is(kind, "window-1") || is(kind, "no-rope-scale"))
         rc = again(p, kind, ev, err);
     else
         on_output(p, kind, ev);
