@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "bisect/selftest.h"
-#include "lib/plant.h"
+#include "kernels/ops.h"
+#include "lib/names.h"
+#include "lib/plant_kept.h"
 #include "tests/check.h"
 #include "tests/h_forward.h"
 #include "tests/h_synth.h"
@@ -170,6 +172,11 @@ static int on_ids(const char *kind) {
     return 0;
 }
 
+static void say_spec(h_fault *x, const char *arm) {
+    snprintf(x->spec, sizeof x->spec, "%s%splant=%s@%s#%d", arm, strchr(arm, ':') ? "," : ":", x->kind, x->node,
+             x->forward);
+}
+
 h_fault h_rig_fault(h_rig *r, const char *arm) {
     static const char *const kinds[] = {"sign", "swap", "roll", "ulp", "nan", "inf"};
     const q4x_plan *p = q4x_net_plan(r->net);
@@ -184,7 +191,24 @@ h_fault h_rig_fault(h_rig *r, const char *arm) {
         snprintf(x.node, sizeof x.node, "%s", n->name);
         break;
     }
-    snprintf(x.spec, sizeof x.spec, "%s%splant=%s@%s#%d", arm, strchr(arm, ':') ? "," : ":", x.kind, x.node, x.forward);
+    say_spec(&x, arm);
+    return x;
+}
+
+h_fault h_rig_kept(h_rig *r, const char *arm) {
+    const q4x_plan *p = q4x_net_plan(r->net);
+    h_fault x;
+    for (;;) {
+        const q4x_plant_kind *k = &q4x_plant_kinds[h_below(&r->rand, (uint32_t)q4x_nplant_kinds)];
+        const q4x_node *n = &p->node[h_below(&r->rand, (uint32_t)p->nnodes)];
+        if (!q4x_kept_is(k->name) || !q4x_word_in(k->ops, k_ops[n->op].name)) continue;
+        x.n = p->nnodes + n->st[0]; /* a dump has the states behind the nodes */
+        x.forward = (int32_t)h_below(&r->rand, (uint32_t)r->n);
+        snprintf(x.kind, sizeof x.kind, "%s", k->name);
+        snprintf(x.node, sizeof x.node, "%s", n->name);
+        break;
+    }
+    say_spec(&x, arm);
     return x;
 }
 

@@ -49,10 +49,12 @@ const h_honest *h_rig_pair(h_rig *r, int differing);
 
 /* A fault, drawn for this rig: any kind, at any node that it can act on, in any forward. */
 typedef struct {
-    char kind[8], node[40], spec[256]; /* spec: the arm with the fault */
-    int32_t n, forward;                /* index of the node */
+    char kind[16], node[40], spec[256]; /* spec: the arm with the fault */
+    int32_t n, forward;                 /* index of the node or state where the bits change first */
 } h_fault;
 h_fault h_rig_fault(h_rig *r, const char *arm);
+/* The same of what an op keeps for the next forward: any kind of those, any state that it can act on. */
+h_fault h_rig_kept(h_rig *r, const char *arm);
 /* Upper end of the two-sided 95 % interval of a rate of which k in n were seen (Wilson); for k = 0, 3 / n. */
 double h_rate_upper(int64_t k, int64_t n);
 

@@ -127,6 +127,13 @@ static const struct {
     {MICRO_B, "post-conv@L04.gdn.conv#0", "f1 L04.gdn.conv"}, /* what was kept is read by the next forward */
     {MICRO_B, "post-conv@L04.gdn.conv#1", "f2 L04.gdn.conv"},
     {MICRO_B, "post-conv@L01.ple.conv#0", "f1 L01.ple.conv"},
+    {MICRO_B, "kept-stale@L02.gdn.core#0", "f1 L02.gdn.core"},
+    {MICRO_B, "kept-stale@L03.attn.ctx#0", "f1 L03.attn.ctx"},
+    {MICRO_B, "kept-early@L03.attn.score#0", "f1 L03.attn.score"},
+    {MICRO_B, "kept-early@L01.ple.conv#0", "f1 L01.ple.conv"},
+    {MICRO_B, "kept-unrotated@L03.attn.score#0", "f1 L03.attn.score"},
+    {MICRO_B, "kept-twice@L02.gdn.core#1", "f2 L02.gdn.core"},
+    {MICRO_B, "kept-ulp@L04.gdn.conv#1", "f2 L04.gdn.conv"},
     {MICRO_B, "window+1@L03.attn.prob#0", "f0 L03.attn.prob"},
     {MICRO_B, "window+1@L03.attn.prob#1", NULL}, /* a single id is the last: there is no later one */
     {MICRO_B, "window-1@L03.attn.prob#0", "f0 L03.attn.prob"},
@@ -136,6 +143,7 @@ static const struct {
     {DENSE_A, "stale@emb#1", "f1 emb"},
     {DENSE_A, "tail@L01.mlp.act#2", "f2 L01.mlp.act"},
     {DENSE_A, "conv-off-by-one@L01.gdn.conv#1", "f1 L01.gdn.conv"},
+    {DENSE_A, "kept-unrotated@L03.attn.score#1", "f2 L03.attn.score"},
     {DENSE_A, "window+1@L03.attn.prob#0", "f0 L03.attn.prob"},
     {DENSE_A, "window-1@L03.attn.prob#1", "f1 L03.attn.prob"},
     {DENSE_A, "no-rope-scale@L03.attn.rope.k#1", "f1 L03.attn.rope.k"},
@@ -187,17 +195,31 @@ static void moves_from_its_node_on(void **state) {
     }
 }
 
-/* What is kept after the convolution differs in its own forward, and nothing else does. */
-static void post_conv_is_in_the_state(void **state) {
+/* What is kept wrong differs in its own forward, and nothing else does, whatever the tiles. */
+static void what_is_kept_is_in_the_state(void **state) {
     (void)state;
+    static const char *const CASE[][2] = {
+        {"post-conv@L04.gdn.conv#0", "L04.state.conv"},        {"kept-stale@L04.gdn.conv#0", "L04.state.conv"},
+        {"kept-stale@L02.gdn.core#0", "L02.state.delta"},      {"kept-stale@L03.attn.idx.pool#0", "L03.state.idx"},
+        {"kept-stale@L03.attn.idx.score#0", "L03.state.pool"}, {"kept-early@L01.ple.conv#0", "L01.state.ple.conv"},
+        {"kept-early@L03.attn.ctx#0", "L03.state.v"},          {"kept-unrotated@L03.attn.score#0", "L03.state.k"},
+        {"kept-twice@L02.gdn.core#1", "L02.state.delta"},      {"kept-ulp@L03.attn.score#0", "L03.state.k"},
+    };
     q4x_net *net = h_net(MICRO_B);
-    trace *clean = trace_of(net, "cpu", 0), *t = trace_of(net, "cpu:plant=post-conv@L04.gdn.conv#0", 64);
-    const char *name = "";
-    assert_int_equal(states_moved(clean, t, 0, &name), 1);
-    assert_string_equal(name, "L04.state.conv");
-    assert_true(states_moved(clean, t, 1, &name) > 1);
+    trace *clean = trace_of(net, "cpu", 0);
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++)
+        for (int tile = 0; tile <= 64; tile += 64) {
+            char spec[96];
+            const char *name = "";
+            snprintf(spec, sizeof spec, "cpu:plant=%s", CASE[i][0]);
+            trace *t = trace_of(net, spec, tile);
+            const int f = atoi(strchr(CASE[i][0], '#') + 1);
+            if (states_moved(clean, t, f, &name) != 1 || strcmp(name, CASE[i][1]))
+                fail_msg("%s: %s differs", CASE[i][0], name);
+            assert_true(states_moved(clean, t, f + 1, &name) >= 1);
+            trace_free(t);
+        }
     trace_free(clean);
-    trace_free(t);
     q4x_net_close(net);
 }
 
@@ -210,7 +232,10 @@ static void no_two_are_alike(void **state) {
         {"swap@L02.moe.ids#1", "roll@L02.moe.ids#1", "stale@L02.moe.ids#1", "row@L02.moe.gate#1",
          "order@L02.moe.weights#1", "row@L02.moe.up#1", "row@L02.moe.down#1"},
         {"conv-off-by-one@L04.gdn.conv#1", "post-conv@L04.gdn.conv#0", "post-conv@L04.gdn.conv#1",
-         "stale@L04.gdn.conv#1", "roll@L04.gdn.conv#1"},
+         "stale@L04.gdn.conv#1", "roll@L04.gdn.conv#1", "kept-stale@L04.gdn.conv#1", "kept-early@L04.gdn.conv#1",
+         "kept-ulp@L04.gdn.conv#1"},
+        {"kept-stale@L03.attn.score#0", "kept-early@L03.attn.score#0", "kept-unrotated@L03.attn.score#0",
+         "kept-ulp@L03.attn.score#0"},
         {"window+1@L03.attn.prob#0", "window-1@L03.attn.prob#0", "roll@L03.attn.prob#0", "scale@L03.attn.prob#0",
          "no-rope-scale@L03.attn.rope.q#0", "no-rope-scale@L03.attn.rope.k#0"},
     };
@@ -287,6 +312,12 @@ static void refused_without_meaning(void **state) {
     refused(net, "order@L02.moe.routed", "moe_weights");
     refused(net, "conv-off-by-one@L02.gdn.core", "conv1d");
     refused(net, "post-conv@L03.attn.k", "conv1d");
+    refused(net, "kept-stale@L03.attn.k", "attn_score");
+    refused(net, "kept-stale@L01.ple.ids", "attn_score"); /* it keeps ids */
+    refused(net, "kept-early@L02.gdn.core", "ple_conv");
+    refused(net, "kept-unrotated@L03.attn.ctx", "attn_score");
+    refused(net, "kept-twice@L02.gdn.conv", "gdn_core");
+    refused(net, "kept-ulp@L03.attn.k", "attn_score");
     refused(net, "window+1@L03.attn.score", "attn_prob");
     refused(net, "window-1@L02.gdn.core", "attn_prob");
     refused(net, "no-rope-scale@L03.attn.qn", "rope");
@@ -298,9 +329,9 @@ static void refused_without_meaning(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_kinds_have_a_case),     cmocka_unit_test(moves_from_its_node_on),
-        cmocka_unit_test(post_conv_is_in_the_state), cmocka_unit_test(no_two_are_alike),
-        cmocka_unit_test(the_last_one_counts),       cmocka_unit_test(refused_without_meaning),
+        cmocka_unit_test(all_kinds_have_a_case),        cmocka_unit_test(moves_from_its_node_on),
+        cmocka_unit_test(what_is_kept_is_in_the_state), cmocka_unit_test(no_two_are_alike),
+        cmocka_unit_test(the_last_one_counts),          cmocka_unit_test(refused_without_meaning),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("plant", tests, NULL, NULL);

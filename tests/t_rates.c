@@ -84,8 +84,10 @@ static int at_its_place(const bis_case *c, const h_fault *x) {
            (c->verdict == BIS_V_FAULT || c->verdict == BIS_V_NON_FINITE);
 }
 
-static void test_equal(void **state) {
-    (void)state;
+/* Draws a fault. */
+typedef h_fault (*draw)(h_rig *r, const char *arm);
+
+static void against_equal(draw fault, const char *what) {
     static const char *const arm[] = {"cpu/1", "cpu/1:act=bf16", "cpu/1:act=bf16,gdn=chunk64", "cpu/1:as=hf-bf16"};
     int64_t n = 0, missed = 0;
     for (int k = 0; k < plan.models; k++) {
@@ -93,7 +95,7 @@ static void test_equal(void **state) {
         h_rig_open(plan.seed + (uint64_t)k, dir, &r);
         for (int i = 0; i < plan.equal; i++) {
             const char *base = arm[h_below(&r.rand, 4)];
-            h_fault x = h_rig_fault(&r, base);
+            h_fault x = fault(&r, base);
             q4x_dump *a = h_rig_record(&r, base), *b = h_rig_record(&r, x.spec);
             bis_case *c = h_rig_judge(a, b);
             if (bis_lever_moved(b)) {
@@ -107,9 +109,19 @@ static void test_equal(void **state) {
         }
         h_rig_close(&r);
     }
-    rate("faults against an equal arm, not at their place", missed, n);
+    rate(what, missed, n);
     assert_int_equal(missed, 0);
     assert_true(n * 10 > 9 * (int64_t)plan.models * plan.equal);
+}
+
+static void test_equal(void **state) {
+    (void)state;
+    against_equal(h_rig_fault, "faults against an equal arm, not at their place");
+}
+
+static void test_kept_equal(void **state) {
+    (void)state;
+    against_equal(h_rig_kept, "faults of a state against an equal arm, not at their place");
 }
 
 /* ---- a fault on top of an honest difference ---- */
@@ -138,18 +150,17 @@ static void miss(const h_rig *r, const h_honest *p, const h_fault *x, const bis_
     tell(what, r, p->a, x->spec, c);
 }
 
-static void test_on_top(void **state) {
-    (void)state;
-    tally all = {0}, ulp = {0};
+/* Faults of one ulp are counted apart. */
+static void on_top(draw fault, tally *all, tally *ulp) {
     for (int k = 0; k < plan.models; k++) {
         h_rig r;
         h_rig_open(plan.seed + (uint64_t)k, dir, &r);
         for (int i = 0; i < plan.on; i++) {
             const h_honest *p = h_rig_pair(&r, 1);
-            h_fault x = h_rig_fault(&r, p->b);
+            h_fault x = fault(&r, p->b);
             q4x_dump *a = h_rig_record(&r, p->a), *b = h_rig_record(&r, x.spec);
             bis_case *c = h_rig_judge(a, b);
-            tally *t = strcmp(x.kind, "ulp") ? &all : &ulp;
+            tally *t = strstr(x.kind, "ulp") ? ulp : all;
             if (bis_lever_moved(b) && c->compared && x.forward < c->pair->ncomparable) {
                 bis_fate w = bis_fate_of(c, x.forward, x.n);
                 t->n++;
@@ -163,19 +174,37 @@ static void test_on_top(void **state) {
         }
         h_rig_close(&r);
     }
-    for (int k = 0; k < 2; k++) {
-        const tally *t = k ? &ulp : &all;
-        print_message("  %s\n", k ? "one ulp of one element:" : "sign, swap, roll, nan, inf:");
-        rate("named at their place", t->fate[BIS_F_EXACT], t->n);
-        rate("named at the next recorded node", t->fate[BIS_F_NEXT], t->n);
-        rate("said to be not judged", t->fate[BIS_F_UNJUDGED], t->n);
-        rate("missed, below 8 times the honest difference there", t->missed[0], t->n);
-        rate("missed, below 104 times", t->missed[1], t->n);
-        rate("missed, above", t->missed[2], t->n);
-        rate("another node named", t->fate[BIS_F_ASTRAY], t->n);
-    }
-    print_message("    largest miss: %.3g times the honest difference\n", all.largest);
+}
+
+static void print_tally(const char *what, const tally *t) {
+    print_message("  %s:\n", what);
+    rate("named at their place", t->fate[BIS_F_EXACT], t->n);
+    rate("named at the next recorded node", t->fate[BIS_F_NEXT], t->n);
+    rate("said to be not judged", t->fate[BIS_F_UNJUDGED], t->n);
+    rate("missed, below 8 times the honest difference there", t->missed[0], t->n);
+    rate("missed, below 104 times", t->missed[1], t->n);
+    rate("missed, above", t->missed[2], t->n);
+    rate("another node named", t->fate[BIS_F_ASTRAY], t->n);
+    print_message("    largest miss: %.3g times the honest difference\n", t->largest);
+}
+
+static void test_on_top(void **state) {
+    (void)state;
+    tally all = {0}, ulp = {0};
+    on_top(h_rig_fault, &all, &ulp);
+    print_tally("sign, swap, roll, nan, inf", &all);
+    print_tally("one ulp of one element", &ulp);
     assert_true(all.n > 0 && 2 * (all.fate[BIS_F_EXACT] + all.fate[BIS_F_NEXT]) > all.n);
+    assert_int_equal(all.missed[2], 0);
+}
+
+static void test_kept_on_top(void **state) {
+    (void)state;
+    tally all = {0}, ulp = {0};
+    on_top(h_rig_kept, &all, &ulp);
+    print_tally("what a state holds: post-conv, kept-stale, kept-early, kept-unrotated, kept-twice", &all);
+    print_tally("one ulp of one element of it", &ulp);
+    assert_true(all.n > 0 && all.fate[BIS_F_EXACT] + all.fate[BIS_F_NEXT] > 0);
     assert_int_equal(all.missed[2], 0);
 }
 
@@ -191,10 +220,8 @@ static void test_upper(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_honest),
-        cmocka_unit_test(test_equal),
-        cmocka_unit_test(test_on_top),
-        cmocka_unit_test(test_upper),
+        cmocka_unit_test(test_honest),     cmocka_unit_test(test_equal),       cmocka_unit_test(test_on_top),
+        cmocka_unit_test(test_kept_equal), cmocka_unit_test(test_kept_on_top), cmocka_unit_test(test_upper),
     };
     const int whole = argc > 1 && !strcmp(argv[1], "whole");
     if (whole || (argc > 1 && !strcmp(argv[1], "long")))
