@@ -55,7 +55,7 @@ static int32_t first_recorded(const bis_case *c, spot x) {
 /* 1 when node n is the fault's node or holds what that made: its alias, a state that keeps rows for it. */
 static int one_place(const bis_pair *p, int32_t node, int32_t n) {
     if (n == node || n == p->a->nodes[node].alias) return 1;
-    return p->a->nodes[n].is_state && p->nwriter[n] && p->writer[n][0] == node && bis_keeps_rows(p, n);
+    return p->a->nodes[n].is_state && p->nwriter[n] && p->writer[n][0] == node && bis_kept_from(p, n) >= 0;
 }
 
 /* Where a fault that was not named should have been: a state with a gain; else the first recorded from where it is

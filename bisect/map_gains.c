@@ -246,22 +246,34 @@ static int publish(work *w, int32_t f, int32_t n, carry *in) {
     return 0;
 }
 
-/* A state that an op makes with arithmetic of its own: by what reaches the op, in whichever row, for the state has seen
- * all of them. One that keeps rows has no gain but 1 (map_moves.c). */
+/* What reaches a state, in whichever row, for it has seen all of them: what its op reads; of one that keeps rows, these
+ * and the state before. */
+static int gather_state(const work *w, int32_t f, int32_t s, carry *ret) {
+    const int32_t op = w->p->writer[s][0], from = bis_kept_from(w->p, s);
+    carry in = {0}, r = {0};
+    int rows_ok = 1;
+    if (from < 0 ? gather(w, f, op, &in) : fold(&in, &w->c[from], &rows_ok)) {
+        drop(&in);
+        return -1;
+    }
+    r.unknown = in.unknown;
+    r.d = fmax(in.d, states(w, f, op, &r.unknown));
+    for (int32_t t = 0; in.row && t < in.nrows; t++) r.d = fmax(r.d, in.row[t]);
+    drop(&in);
+    *ret = r;
+    return 0;
+}
+
+/* A state that was not held against its source by rows (map_moves.c): for there is none, or it is not recorded. */
 static int measure_state(work *w, int32_t f, int32_t s) {
-    const bis_pair *p = w->p;
-    const bis_cell *c = bis_map_cell(w->m, p, f, s);
+    const bis_cell *c = bis_map_cell(w->m, w->p, f, s);
     carry in;
     if (!c->dist || c->in == BIS_SAME || c->cls != BIS_C_NONE) return 0;
-    if (p->nwriter[s] != 1 || bis_keeps_rows(p, s)) {
+    if (w->p->nwriter[s] != 1) {
         w->m->unjudged++;
         return 0;
     }
-    if (gather(w, f, p->writer[s][0], &in)) return -1;
-    carry all = {.d = in.d, .unknown = in.unknown};
-    for (int32_t t = 0; in.row && t < in.nrows; t++) all.d = fmax(all.d, in.row[t]);
-    drop(&in);
-    return measure(w, f, s, &all);
+    return gather_state(w, f, s, &in) ? -1 : measure(w, f, s, &in);
 }
 
 static int forward(work *w, int32_t f) {

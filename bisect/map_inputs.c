@@ -5,7 +5,7 @@
  * its own stands for its own inputs: the node is then judged between its nearest recorded ancestors. */
 #include <stdlib.h>
 
-#include "bisect/map.h"
+#include "bisect/map_int.h"
 
 static bis_eq worse(bis_eq a, bis_eq b) {
     if (a == BIS_DIFF || b == BIS_DIFF) return BIS_DIFF;
@@ -35,9 +35,12 @@ static bis_eq inputs_of(const bis_map *m, const bis_pair *p, int32_t f, int32_t 
     return e;
 }
 
-/* A state is written by the nodes that carry it: its inputs are theirs. */
+/* A state is written by the nodes that carry it: its inputs are theirs; of one that keeps rows, the node whose rows they
+ * are. */
 static bis_eq inputs_of_state(const bis_map *m, const bis_pair *p, int32_t f, int32_t s) {
+    const int32_t from = bis_kept_from(p, s);
     bis_eq e = state_before(p, f, s);
+    if (from >= 0) return worse(e, seen(m, p, f, from));
     for (int32_t i = 0; i < p->nwriter[s]; i++) e = worse(e, (bis_eq)bis_map_cell(m, p, f, p->writer[s][i])->in);
     return e;
 }

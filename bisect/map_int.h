@@ -27,8 +27,8 @@ int bis_map_measure(const bis_map *m, const bis_pair *p, int32_t f, int32_t n, d
 /* map_moves.c: 1 when node n, which hands on what it was given (an alias, a state that keeps rows), holds something
  * else in one arm alone; 0; -1: no memory. The cell of a state of which the rows hold in both arms is a gain of 1. */
 int bis_map_broken_move(bis_map *m, const bis_pair *p, int32_t f, int32_t n);
-int bis_keeps_rows(const bis_pair *p, int32_t s); /* state s is one of those */
-int bis_op_of(const q4x_dump_node *k);            /* k_op; -1: none of ours */
+int32_t bis_kept_from(const bis_pair *p, int32_t s); /* of state s of those: the node whose rows it keeps; else -1 */
+int bis_op_of(const q4x_dump_node *k);               /* k_op; -1: none of ours */
 
 /* 1 when a distance can be used in a gain. */
 static inline int bis_dist_usable(const bis_dist *d) {

@@ -65,9 +65,9 @@ static int store_of(const bis_pair *p, int32_t f, int32_t s, store *ret) {
     return keeps != K_KEEPS_BLOCKS || (ret->ratio > 0 && ret->ratio < INT32_MAX);
 }
 
-int bis_keeps_rows(const bis_pair *p, int32_t s) {
+int32_t bis_kept_from(const bis_pair *p, int32_t s) {
     store x;
-    return store_of(p, 0, s, &x);
+    return store_of(p, 0, s, &x) ? x.from : -1;
 }
 
 /* Where row r of the state comes from: a row of the source in this forward (new), else one of the state before. */
@@ -159,8 +159,9 @@ static void lay_out(const bis_pair *p, const store *x, int arm, int32_t f, rows 
     }
 }
 
-/* One arm: 1 when a row is not what it was, 0 when all that are known are, -1: no memory. *known: rows compared. */
-static int broken_store(const bis_pair *p, const store *x, int arm, int32_t f, int64_t *known) {
+/* One arm: 1 when a row is not what it was, 0 when all that are known are, -1: no memory. *known 1: all of those that
+ * are kept of the state. */
+static int broken_store(const bis_pair *p, const store *x, int arm, int32_t f, int *known) {
     const q4x_tap *t = tap_of(p, arm, f, x->state);
     const double may = x->copied ? 0 : t->has_band ? BIS_BAND_LIMIT * t->band_hard : INFINITY;
     double moved = 0, rounded = 0;
@@ -172,12 +173,13 @@ static int broken_store(const bis_pair *p, const store *x, int arm, int32_t f, i
     lay_out(p, x, arm, f, &v);
     double *e = calloc((size_t)v.is.nrows + 1, sizeof *e);
     const int rc = e ? q4x_sketch_compare(&v.is, &v.was, &d, e, NULL) : -1;
+    *known = !rc && v.is.nrows == t->sketch.nrows && v.is.nrows;
     for (int32_t k = 0; !rc && k < v.is.nrows; k++) {
         if (v.is_new[k])
             rounded += e[k];
         else
             moved += e[k];
-        *known += !v.is_new[k] || may < INFINITY;
+        *known &= !v.is_new[k] || may < INFINITY;
     }
     free(e);
     rows_free(&v);
@@ -186,8 +188,7 @@ static int broken_store(const bis_pair *p, const store *x, int arm, int32_t f, i
 }
 
 static int kept(const bis_pair *p, const store *x, bis_cell *c, int32_t f) {
-    int64_t known[2];
-    int broken[2];
+    int broken[2], known[2];
     for (int arm = 0; arm < 2; arm++)
         if ((broken[arm] = broken_store(p, x, arm, f, &known[arm])) < 0) return -1;
     if (broken[0] != broken[1]) return 1;
