@@ -7,11 +7,15 @@
 #include "bisect/map_int.h"
 #include "kernels/ops.h"
 
-/* An op that writes this state differs in its output too. */
-static int told_by_writer(const bis_pair *p, int32_t f, int32_t s) {
-    for (int32_t i = 0; i < p->nwriter[s]; i++)
-        if (p->eq[bis_at(p, f, p->writer[s][i])] == BIS_DIFF) return 1;
-    return 0;
+/* An op that writes this state differs in its output too; *source 1: without a difference of its inputs. */
+static int told_by_writer(const bis_map *m, const bis_pair *p, int32_t f, int32_t s, int *source) {
+    int told = *source = 0;
+    for (int32_t i = 0; i < p->nwriter[s]; i++) {
+        if (p->eq[bis_at(p, f, p->writer[s][i])] != BIS_DIFF) continue;
+        told = 1;
+        *source |= bis_map_cell(m, p, f, p->writer[s][i])->in == BIS_SAME;
+    }
+    return told;
 }
 
 int bis_states_no_band(const q4x_dump_node *k) {
@@ -123,9 +127,10 @@ int bis_map_sources(bis_map *m, const bis_pair *p, const bis_header *h, const bi
                 add_source(m, c, f, n);
             }
             if (p->eq[bis_at(p, f, n)] != BIS_DIFF || c->in != BIS_SAME) continue;
-            const int told = p->a->nodes[n].is_state && told_by_writer(p, f, n);
+            int source = 0;
+            const int told = p->a->nodes[n].is_state && told_by_writer(m, p, f, n, &source);
             /* equal claims: the op is the fault, and its state tells of the same event */
-            if (told && claims_equal(p, h, f, n)) continue;
+            if (source && claims_equal(p, h, f, n)) continue;
             c->why = judge(p, h, s, c, f, n);
             if (told && bis_unmeasured(c->why)) { /* the op is judged by its output; of its state nothing is known */
                 c->why = BIS_R_none;

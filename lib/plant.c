@@ -248,14 +248,10 @@ static int again(const q4x_plants *p, const char *kind, const q4x_node_event *ev
 
 /* ---- around an op ---- */
 
-int q4x_plants_before(q4x_plants *p, int32_t node, const k_call *c, int *ret_kept, q4x_err *err) {
-    *ret_kept = 0;
+int q4x_plants_before(q4x_plants *p, int32_t node, const k_call *c) {
     if (!p) return 0;
-    p->touched = 0;
-    if (!p->kind[node] || c->t0) return 0;
-    int rc = q4x_kept_before(p->kind[node], c->st[0], p->forward, &p->before, ret_kept, err);
-    p->touched = *ret_kept;
-    return rc;
+    p->touched = p->kind[node] && !c->t0 && q4x_kept_before(p->kind[node], c->st[0], p->forward, &p->before);
+    return p->touched;
 }
 
 /* The row as the op made it, for the next forward. */

@@ -29,10 +29,10 @@ void q4x_plants_free(q4x_plants *p); /* NULL is fine, as below */
 /* The next forward is number `forward`; reset: the sequence is empty again. */
 void q4x_plants_forward(q4x_plants *p, int32_t forward);
 void q4x_plants_reset(q4x_plants *p);
-/* Around the op of a node, on one tile, in the host's memory: before it, on what it will read, and after it, on its
- * output in ev->data. The second sets ev->planted when a bit of the output or of what the node keeps is no longer what
- * the op made of sound inputs. *ret_kept 1: its first state was changed. */
-int q4x_plants_before(q4x_plants *p, int32_t node, const k_call *c, int *ret_kept, q4x_err *err);
+/* Around the op of a node, on one tile, in the host's memory: before it (what it will read; 1: its first state was
+ * changed), and after it, on its output in ev->data. The second sets ev->planted when a bit of the output or of what
+ * the node keeps is no longer what the op made of sound inputs; *ret_kept 1: its first state was changed. */
+int q4x_plants_before(q4x_plants *p, int32_t node, const k_call *c);
 int q4x_plants_after(q4x_plants *p, q4x_node_event *ev, int *ret_kept, q4x_err *err);
 /* 1 when item k of the arm has moved a bit since the run was new. */
 int q4x_plants_moved(const q4x_plants *p, int k);

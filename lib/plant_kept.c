@@ -21,30 +21,33 @@ int q4x_kept_is(const char *kind) {
     return 0;
 }
 
-static int copy(q4x_kept *b, const k_state *s, q4x_err *err) {
+static int looks_back(const char *kind) {
+    return is(kind, "kept-stale") || is(kind, "kept-early");
+}
+
+static void copy(q4x_kept *b, const k_state *s) {
     const int64_t n = s->cap * s->cols;
+    b->cells = 0;
     if (n > b->cap) {
         float *f = realloc(b->f, (size_t)n * sizeof *f);
-        if (!f) return q4x_fail(err, Q4X_E_NOMEM, "plants: no memory for %lld values of a state", (long long)n);
+        if (!f) return;
         b->f = f;
         b->cap = n;
     }
+    b->cells = n;
     memcpy(b->f, s->f, (size_t)n * sizeof *b->f);
-    return 0;
 }
 
 static uint64_t sum_of(const k_state *s) {
     return q4x_xxh64(s->f, (size_t)(s->rows * s->cols) * sizeof *s->f);
 }
 
-int q4x_kept_before(const char *kind, const k_state *s, int32_t forward, q4x_kept *b, int *ret, q4x_err *err) {
-    *ret = 0;
-    if (is(kind, "kept-stale") || is(kind, "kept-early")) return copy(b, s, err);
+int q4x_kept_before(const char *kind, const k_state *s, int32_t forward, q4x_kept *b) {
+    if (looks_back(kind)) copy(b, s);
     if (!is(kind, "conv-off-by-one") || !forward) return 0;
     const uint64_t was = sum_of(s);
     memmove(s->f + s->cols, s->f, (size_t)((s->rows - 1) * s->cols) * sizeof *s->f);
-    *ret = sum_of(s) != was;
-    return 0;
+    return sum_of(s) != was;
 }
 
 /* The last rows of the output take the place of the columns they were made from. */
@@ -101,6 +104,9 @@ int q4x_kept_after(const char *kind, const q4x_plan *plan, const q4x_node_event 
     int rc = 0;
     *ret = 0;
     if (ev->row0 + ev->nrows != ev->total) return 0;
+    if (looks_back(kind) && !b->cells)
+        return q4x_fail(err, Q4X_E_NOMEM, "plants: no memory for %lld values of a state",
+                        (long long)(s->cap * s->cols));
     const uint64_t was = sum_of(s);
     if (is(kind, "post-conv"))
         keep_output(ev, s);

@@ -52,6 +52,18 @@ int q4x_tap_reads_choice(const char *word) {
     return 0;
 }
 
+/* A node whose rows a state keeps that is recorded itself: what is kept can be held against it. */
+static int is_kept(const q4x_tapset *t, int32_t i) {
+    const q4x_plan *p = q4x_run_plan(t->run);
+    for (int32_t k = i + 1; k < p->nnodes; k++) {
+        const q4x_node *n = &p->node[k];
+        int in;
+        if (!n->nst || k_op_keeps(n->op, &in) == K_KEEPS_MIXED || n->in[in] != i) continue;
+        if (t->tap[t->nplan + n->st[0]].kind == K_STATE_MADE) return 1;
+    }
+    return 0;
+}
+
 /* Mark the nodes that one glob matches within the kept layers. Returns how many there are; *any: with all layers. */
 static int apply_glob(const q4x_tapset *t, const char *glob, const char *layer_keep, int *any) {
     int hits = 0;
@@ -105,7 +117,8 @@ int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
         if (i < p->nnodes && always(p, i)) t->tap[i].want = 1;
         if (i < p->nnodes && gathers(p, i)) t->tap[i].want = t->tap[i].gather = 1;
         if (o->bands && (layer < 0 || keep[layer]) &&
-            (t->tap[i].kind == K_STATE_MADE || (i < p->nnodes && q4x_tap_reads_choice(q4x_plan_lever_word(p, i)))))
+            (t->tap[i].kind == K_STATE_MADE ||
+             (i < p->nnodes && (is_kept(t, i) || q4x_tap_reads_choice(q4x_plan_lever_word(p, i))))))
             t->tap[i].want = 1;
     }
     if (o->nodes) TRY(apply_globs(t, o, keep, err));

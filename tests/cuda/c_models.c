@@ -170,7 +170,7 @@ static const char *const sets[] = {
     ":plant=stale@emb#1",
     ":plant=row@emb#0,plant=row@L01.moe.gate#1",
     ":plant=conv-off-by-one@L00.gdn.conv",
-    ":plant=post-conv@L00.gdn.conv#0",
+    ":plant=post-conv@L00.gdn.conv#0,plant=kept-early@L03.attn.score#0,plant=kept-twice@L01.gdn.core#1",
     ":plant=window-1@L03.attn.prob#1,plant=no-rope-scale@L03.attn.rope.q#0",
 };
 enum { NSETS = sizeof sets / sizeof *sets };
