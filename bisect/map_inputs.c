@@ -35,8 +35,8 @@ static bis_eq inputs_of(const bis_map *m, const bis_pair *p, int32_t f, int32_t 
     return e;
 }
 
-/* A state is written by the nodes that carry it: its inputs are theirs; of one that keeps rows, the node whose rows they
- * are. */
+/* A state is written by the nodes that carry it: its inputs are theirs; of one that keeps rows, the node whose rows
+ * they are. */
 static bis_eq inputs_of_state(const bis_map *m, const bis_pair *p, int32_t f, int32_t s) {
     const int32_t from = bis_kept_from(p, s);
     bis_eq e = state_before(p, f, s);

@@ -40,11 +40,11 @@ static int has_word(const bis_pair *p, int32_t n, const char *word) {
 /* How far apart two scores may lie that an arm ranks in another order than their own. moe_ids ranks p = softmax(score):
  * p_i (1 + r) >= p_j (1 - r) as soon as z_j - z_i <= ln((1 + r) / (1 - r)) ~ 2 r, where r is the hard relative error of
  * a p: in f32 the rounding of z - max, below 2^-24 60, and 4 steps more; with moe.softmax=bf16 half an ulp of a store
- * besides, 2^-9. Other selections rank the scores themselves. */
+ * besides, 2^-8. Other selections rank the scores themselves. */
 static double cut_width(const bis_pair *p, int32_t n) {
     const char *op = p->a->nodes[n].op;
     if (!op || strcmp(op, "moe_ids")) return 0;
-    return 0x1p-17 + (has_word(p, n, "moe.softmax=bf16") ? 0x1.01p-8 : 0);
+    return 0x1p-17 + (has_word(p, n, "moe.softmax=bf16") ? 0x1.01p-7 : 0);
 }
 
 /* May declared different rules have chosen this row's ids from equal scores? The margin of an arm is its lowest chosen

@@ -16,7 +16,8 @@ typedef struct {
     int64_t row0, nrows;
     int bands;    /* 1: the bands of every op that states one and of states; the nodes that read a lever other than act
                      and gemm, which are most, the states that an op makes and the nodes whose rows these keep stay,
-                     so that a pair of arms can be judged where it parts; 0: bands of the nodes that read nothing but ids */
+                     so that a pair of arms can be judged where it parts; 0: bands of the nodes that read nothing but
+                     ids */
     int controls; /* 1: read every buffer twice; q4x_tapset_untapped is then called too */
 } q4x_tap_opts;
 
