@@ -145,6 +145,7 @@ static int take(const q4x_tap *t, int64_t r, q4x_sketch *to) {
 static void lay_out(const bis_pair *p, const store *x, int arm, int32_t f, rows *ret) {
     const q4x_tap *t = tap_of(p, arm, f, x->state), *from = tap_of(p, arm, f, x->from);
     const q4x_tap *before = f ? tap_of(p, arm, f - 1, x->state) : NULL;
+    if (from && (from->cols != t->cols || from->rows != BIS_FA(p, f)->n_ids)) from = NULL; /* no row for each id */
     for (int32_t k = 0; k < t->sketch.nrows; k++) {
         int is_new;
         const int64_t r = (int64_t)t->sketch.row0 + k, at = origin(p, x, f, r, &is_new);

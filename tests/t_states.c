@@ -264,6 +264,10 @@ static void by_gain(void **s) {
     judge(&t);
     assert_true(cell(&t, "L03.state.v", 1)->gain == 1 && isnan(cell(&t, "L03.state.v", 1)->d_in));
     for (int arm = 0; arm < 2; arm++)
+        mk_tap(t.d[arm], 2, "L03.attn.v")->rows = 2; /* of one id: whose rows are these? */
+    judge(&t);
+    assert_true(cell(&t, "L03.state.v", 1)->gain == 1 && cell(&t, "L03.state.v", 2)->d_in > 0);
+    for (int arm = 0; arm < 2; arm++)
         for (int f = 0; f < t.d[arm]->nforwards; f++)
             for (int i = 0; i < 2; i++) mk_tap(t.d[arm], f, from[i])->has_sketch = 0;
     for (int k = 1; k < 4; k++) shift(t.d[1], "L03.state.v", k, 8, 1e-5);
