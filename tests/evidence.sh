@@ -16,7 +16,7 @@ bare() { sed '/^<!-- provenance -->$/,/^<!-- \/provenance -->$/d' "$1"; }
 same() { # FILE NEW
     bare "$1" >"$t/was" 2>/dev/null && bare "$2" >"$t/is" && test -s "$t/is" && cmp -s "$t/was" "$t/is"
 }
-report() { (cd "$1" && "$q4x" report "$2" "$3" --session "$t/s"); rm -rf "$t/s"; }
+report() { (cd "$1" && "$q4x" report "$2" "$3"); }
 
 for d in evidence/*/; do
     d=${d%/}

@@ -3,8 +3,9 @@
 # from cpu:act=bf16 to a GPU as engines use it. Prompt k of prompts.ids is sentences k, k+1, k+2 of sentences.txt through
 # the demo model's tokenizer, fixed before any of this was run. For each pair of arms: how many prompts give another list
 # of ids, and what the judge says of each. All rows of all nodes are kept while a pair is judged: most read gemm. OUT gets
-# head.txt and rows.tsv, table.txt that table.sh makes of them, and one case: a.q4d, b.q4d, whole.md. Ends with 1 when a
-# pair that must be IDENTICAL is not. Give OUT as a relative path: the kept dumps record the commands as they were typed.
+# head.txt and rows.tsv, table.txt that table.sh makes of them, and one case: a.q4d, b.q4d, whole.md. Rows that are in OUT
+# already stay. Ends with 1 when a pair that must be IDENTICAL is not. Give OUT as a relative path: the kept dumps record
+# the commands as they were typed.
 q4x=$1 out=$2 model=${3:-tests/models/demo.gguf} n=${5:-16}
 here=$(cd "$(dirname "$0")" && pwd)
 ids=${4:-$here/prompts.ids}
@@ -52,34 +53,35 @@ one() {
     rm -rf "$tmp"
 }
 
-# The case: the first prompt whose ids differ first between the processor and a GPU as engines use it. Bits of all nodes up
-# to the id after that, small enough to keep, and the report on both arms with every row of every node.
+# The case: the first prompt whose ids differ first for gemm alone. Bits of all nodes up to the id after that, small enough
+# to keep, and the report on both arms with every row of every node.
 keep() {
-    row=$(awk -F'\t' '$2 == "bG" && $4 != "-" { print $4, $1 }' "$out/rows.tsv" | sort -n | head -n 1)
-    k=${row#* } first=${row% *}
-    test -n "$k" || return 0
-    for x in a:b b:G; do
+    row=$(awk -F'\t' '$2 == "Bg" && $4 != "-" { print $4, $1 }' "$out/rows.tsv" | sort -n | head -n 1)
+    test -n "$row" || return 0
+    for x in a:B b:g; do
         spec=$(echo "$arms" | sed -n "s/^${x#*:} //p") x=${x%:*}
-        tap "$k" "$spec" $((first + 2)) --mode hash --controls --arm "$x" -o "$out/$x.q4d"
-        tap "$k" "$spec" $((first + 2)) --rows all --node '*' --arm "$x" -o "$out/whole-$x.q4d"
-    done >/dev/null 2>&1
-    "$q4x" report "$out/whole-a.q4d" "$out/whole-b.q4d" --session "$out/s" >"$out/whole.md"
-    rm -rf "$out"/whole-[ab].q4d "$out/s"
+        tap "${row#* }" "$spec" $((${row% *} + 2)) --mode hash --controls -o "$out/$x.q4d"
+        tap "${row#* }" "$spec" $((${row% *} + 2)) --rows all --node '*' -o "$out/whole-$x.q4d"
+    done >/dev/null
+    "$q4x" report "$out/whole-a.q4d" "$out/whole-b.q4d" >"$out/whole.md"
+    rm -f "$out"/whole-[ab].q4d
 }
 
 if test "$6" = --prompt; then one "$7"; exit; fi
-k=$(wc -l <"$ids")
-rm -rf "$out/rows" && mkdir "$out/rows" || exit 2
-jobs=$(($(nproc) / 2))
-seq "$k" | OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive xargs -P "$((jobs > 8 ? 8 : jobs > 0 ? jobs : 1))" -n 1 \
-    sh "$here/run.sh" "$q4x" "$out" "$model" "$ids" "$n" --prompt
-cat "$out"/rows/* | sort -n -k 1,1 -s >"$out/rows.tsv"
-rm -rf "$out/rows"
+if ! test -s "$out/rows.tsv"; then # what was measured is not measured again
+    rm -rf "$out/rows" && mkdir "$out/rows" || exit 2
+    jobs=$(($(nproc) / 2))
+    seq "$(wc -l <"$ids")" | OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive \
+        xargs -P "$((jobs > 8 ? 8 : jobs > 0 ? jobs : 1))" -n 1 \
+        sh "$here/run.sh" "$q4x" "$out" "$model" "$ids" "$n" --prompt
+    cat "$out"/rows/* | sort -n -k 1,1 -s >"$out/rows.tsv"
+    rm -rf "$out/rows"
+fi
 keep
 
 {
     test -e "$out/left-out.txt" && cat "$out/left-out.txt"
-    echo "$k prompts, $n ids each, $model"
+    echo "$(wc -l <"$ids") prompts, $n ids each, $model"
     "$q4x" version | grep -E '^(commit|kernels|cuda)'
 } >"$out/head.txt"
 sh "$here/table.sh" "$out" >"$out/table.txt"
