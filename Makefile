@@ -189,7 +189,7 @@ check-cuda: ## the tests that need a GPU; fails without one
 	+@$(SUB) cuda-kit DIR=$B/kit
 	@sh tests/cuda.sh $B/kit $B/log-cuda
 
-evidence: all ## the finished cases of evidence/ once more from what they keep: no GPU, no model
+evidence: all ## the finished cases of evidence/ once more from what they keep: needs no GPU
 	@sh tests/evidence.sh --write $B
 
 DIR ?= build/gpu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# evidence.sh [--write] BUILD: the finished cases once more from what they keep, no GPU and no model: report.md from a.q4d
-# and b.q4d, table.txt by table.sh. Outside the provenance block each must be what stands there, byte for byte; --write
+# evidence.sh [--write] BUILD: the finished cases once more from what they keep, no GPU: report.md from a.q4d and b.q4d,
+# detail.md by detail.sh, table.txt by table.sh. Outside the provenance block each must be what stands there, byte for byte; --write
 # puts it there. Twin: the same report on one arm twice is another.
 cd "$(dirname "$0")/.." || exit 2
 write=0
@@ -26,6 +26,11 @@ for d in evidence/*/; do
         same "$d/report.md" "$t/new"; tell "$d/report.md is not what its dumps give" $?
         report "$d" a.q4d a.q4d >"$t/new"
         ! same "$d/report.md" "$t/new"; tell "$d: the report on one arm twice is no other" $?
+    fi
+    if test -e "$d/detail.sh"; then
+        sh "$d/detail.sh" "$q4x" >"$t/new" || tell "$d/detail.sh" 1
+        test $write = 0 || cp "$t/new" "$d/detail.md"
+        same "$d/detail.md" "$t/new"; tell "$d/detail.md is not what detail.sh gives" $?
     fi
     if test -e "$d/table.sh" && test -e "$d/rows.tsv"; then
         sh "$d/table.sh" "$d" >"$t/new"

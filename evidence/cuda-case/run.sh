@@ -3,8 +3,8 @@
 # from cpu:act=bf16 to a GPU as engines use it. Prompt k of prompts.ids is sentences k, k+1, k+2 of sentences.txt through
 # the demo model's tokenizer, fixed before any of this was run. For each pair of arms: how many prompts give another list
 # of ids, and what the judge says of each. All rows of all nodes are kept while a pair is judged: most read gemm. OUT gets
-# head.txt and rows.tsv, table.txt that table.sh makes of them, and one case: a.q4d, b.q4d, whole.md. Rows that are in OUT
-# already stay. Ends with 1 when a pair that must be IDENTICAL is not. Give OUT as a relative path: the kept dumps record
+# head.txt and rows.tsv, table.txt that table.sh makes of them, and one case: a.q4d, b.q4d. Rows that are in OUT already
+# stay. Ends with 1 when a pair that must be IDENTICAL is not. Give OUT as a relative path: the kept dumps record
 # the commands as they were typed.
 q4x=$1 out=$2 model=${3:-tests/models/demo.gguf} n=${5:-16}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -53,18 +53,15 @@ one() {
     rm -rf "$tmp"
 }
 
-# The case: the first prompt whose ids differ first for gemm alone. Bits of all nodes up to the id after that, small enough
-# to keep, and the report on both arms with every row of every node.
+# The case: the prompt whose ids differ first between the processor and a GPU as engines use it. Bits of all nodes up to the
+# id after that, small enough to keep.
 keep() {
-    row=$(awk -F'\t' '$2 == "Bg" && $4 != "-" { print $4, $1 }' "$out/rows.tsv" | sort -n | head -n 1)
+    row=$(awk -F'\t' '$2 == "bG" && $4 != "-" { print $4, $1 }' "$out/rows.tsv" | sort -n | head -n 1)
     test -n "$row" || return 0
-    for x in a:B b:g; do
+    for x in a:b b:G; do
         spec=$(echo "$arms" | sed -n "s/^${x#*:} //p") x=${x%:*}
-        tap "${row#* }" "$spec" $((${row% *} + 2)) --mode hash --controls -o "$out/$x.q4d"
-        tap "${row#* }" "$spec" $((${row% *} + 2)) --rows all --node '*' -o "$out/whole-$x.q4d"
+        tap "${row#* }" "$spec" $((${row% *} + 2)) --mode hash --controls --arm "$x" -o "$out/$x.q4d"
     done >/dev/null
-    "$q4x" report "$out/whole-a.q4d" "$out/whole-b.q4d" >"$out/whole.md"
-    rm -f "$out"/whole-[ab].q4d
 }
 
 if test "$6" = --prompt; then one "$7"; exit; fi
@@ -81,7 +78,7 @@ keep
 
 {
     test -e "$out/left-out.txt" && cat "$out/left-out.txt"
-    echo "$(wc -l <"$ids") prompts, $n ids each, $model"
+    echo "$n ids each, $model"
     "$q4x" version | grep -E '^(commit|kernels|cuda)'
 } >"$out/head.txt"
 sh "$here/table.sh" "$out" >"$out/table.txt"

@@ -14,7 +14,7 @@ C f - one lever: gemm=cublas under act=f32"
 if test "$1" = --pairs; then echo "$pairs"; exit; fi
 
 cat "$1/head.txt"
-echo "ids differ: prompts whose lists of ids are not equal"
+echo "$(cut -f 1 "$1/rows.tsv" | sort -u | wc -l) prompts; ids differ: prompts whose lists of ids are not equal"
 printf '%-66s %7s %7s  %s\n' "pair" prompts "differ" "verdicts"
 echo "$pairs" | while read -r a b _ what; do
     awk -F'\t' -v p="$a$b" -v what="$what" '$2 == p { n++; v[$3]++; if ($4 != "-") d++ }

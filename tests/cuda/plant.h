@@ -6,9 +6,9 @@
 extern "C" {
 #endif
 
-/* Run one faulty kernel: "memcheck" writes past a buffer, "racecheck" reads shared words that another warp writes, "initcheck"
- * reads what nothing wrote. Without a checker it does no harm. 1: there is no fault of that name (the emulated device
- * has none); 0: it ran. */
+/* Run one faulty kernel: "memcheck" writes past a buffer, "racecheck" reads shared words that another warp writes,
+ * "initcheck" reads what nothing wrote. Without a checker it does no harm. 1: there is no fault of that name (the
+ * emulated device has none); 0: it ran. */
 int ct_plant(const char *fault);
 
 #ifdef __cplusplus
