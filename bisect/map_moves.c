@@ -100,21 +100,25 @@ static void rows_free(rows *x) {
     free(x->is_new);
 }
 
+/* Room for n rows like those; 1: there is none. */
+static int sketch_new(const q4x_sketch *like, size_t n, q4x_sketch *ret) {
+    const size_t w = like->raw ? (size_t)like->width : Q4X_SKETCH_FOLD;
+    ret->width = (int32_t)w;
+    ret->raw = like->raw;
+    ret->row_sumabs = calloc(n, sizeof(double));
+    if (like->raw)
+        ret->values = calloc(n * w, sizeof(float));
+    else
+        ret->buckets = calloc(n * w, sizeof(double));
+    return !ret->row_sumabs || (!ret->values && !ret->buckets);
+}
+
 static int rows_new(const q4x_sketch *like, rows *ret) {
-    const size_t n = (size_t)like->nrows + 1, w = like->raw ? (size_t)like->width : Q4X_SKETCH_FOLD;
+    const size_t n = (size_t)like->nrows + 1;
     *ret = (rows){.is_new = calloc(n, 1)};
-    q4x_sketch *s[] = {&ret->is, &ret->was};
-    int bad = !ret->is_new;
-    for (int i = 0; i < 2; i++) {
-        *s[i] = (q4x_sketch){.width = (int32_t)w, .raw = like->raw, .row_sumabs = calloc(n, sizeof(double))};
-        if (like->raw)
-            s[i]->values = calloc(n * w, sizeof(float));
-        else
-            s[i]->buckets = calloc(n * w, sizeof(double));
-        bad |= !s[i]->row_sumabs || (!s[i]->values && !s[i]->buckets);
-    }
-    if (bad) rows_free(ret);
-    return bad ? -1 : 0;
+    if (ret->is_new && !sketch_new(like, n, &ret->is) && !sketch_new(like, n, &ret->was)) return 0;
+    rows_free(ret);
+    return -1;
 }
 
 /* Row r of a record behind the last of to. 0: it was not kept, or not in a form that can be compared. */
@@ -128,9 +132,9 @@ static int take(const q4x_tap *t, int64_t r, q4x_sketch *to) {
         if (fw != w || !from->values) return 0;
         memcpy(to->values + (size_t)to->nrows * w, from->values + (size_t)at * w, w * sizeof *to->values);
     } else {
+        if (!from->buckets || (fw != w && fw != Q4X_SKETCH_BLOCK)) return 0;
         const double *b = from->buckets + (size_t)at * fw;
         double *here = to->buckets + (size_t)to->nrows * w;
-        if (!from->buckets || (fw != w && fw != Q4X_SKETCH_BLOCK)) return 0;
         if (fw == w)
             memcpy(here, b, w * sizeof *here);
         else

@@ -11,23 +11,23 @@
 #include "lib/model.h"
 
 /* Does a node differ that reads what the experts of the first layer weighed, or anything of a later layer? */
-static int beyond_experts(const bis_case *c) {
-    for (int32_t f = 0; f < c->pair->ncomparable; f++)
-        for (int32_t n = 0; n < c->pair->nn; n++) {
-            const q4x_dump_node *k = &c->pair->a->nodes[n];
+static int beyond_experts(const bis_pair *p) {
+    for (int32_t f = 0; f < p->ncomparable; f++)
+        for (int32_t n = 0; n < p->nn; n++) {
+            const q4x_dump_node *k = &p->a->nodes[n];
             const int weighed =
                 k->layer != 0 || !strcmp(k->name, "L00.moe.weights") || !strcmp(k->name, "L00.moe.routed");
-            if (weighed && c->pair->eq[bis_at(c->pair, f, n)] == BIS_DIFF) return 1;
+            if (weighed && p->eq[bis_at(p, f, n)] == BIS_DIFF) return 1;
         }
     return 0;
 }
 
 static int as_expected(const bis_quiet *q, const bis_case *c, int64_t differ) {
     const bis_answer w = bis_answer_of(c);
-    if (!c->compared || c->pair->compared < 1) return 0;
+    if (!c->compared || !c->pair || c->pair->compared < 1) return 0;
     if (q->kind == BIS_Q_EQUAL) return w == BIS_A_SAME && differ == 0;
     if (differ < 1 || (w != BIS_A_WITHIN && w != BIS_A_TIE && w != BIS_A_TOKENS)) return 0;
-    return q->kind != BIS_Q_TIED || !beyond_experts(c);
+    return q->kind != BIS_Q_TIED || !beyond_experts(c->pair);
 }
 
 int bis_quiet_pair(const q4x_net *net, const char *dir, const bis_quiet *q, bis_trial *ret, q4x_err *err) {
@@ -41,7 +41,7 @@ int bis_quiet_pair(const q4x_net *net, const char *dir, const bis_quiet *q, bis_
     bis_request rq = {.a = a, .b = b};
     TRY(bis_judge(&rq, &c, err));
     const int64_t all = c->pair ? c->pair->compared : 0, differ = c->pair ? all - c->pair->identical : 0;
-    const char *first = c->compared && c->map.first_f >= 0 ? c->pair->a->nodes[c->map.first_n].name : NULL;
+    const char *first = c->compared && c->pair && c->map.first_f >= 0 ? c->pair->a->nodes[c->map.first_n].name : NULL;
     snprintf(ret->verdict, sizeof ret->verdict, "%s", bis_verdict_name(c->verdict));
     snprintf(ret->found, sizeof ret->found, "%lld of %lld differ%s%.40s", (long long)differ, (long long)all,
              first ? ", first " : "", first ? first : "");

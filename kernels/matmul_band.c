@@ -18,7 +18,7 @@ static chain order_band(const k_dot_terms *t, double y2, int64_t K) {
     case K_RULE_SERIAL: return (chain){k_gamma(n) * all, k_serial_rms2(n, q, y2)};
     case K_RULE_BLOCKED: {
         const double nb = ceil(n / K_DOT_BLOCK);
-        return (chain){k_gamma(K_DOT_BLOCK / 32 + 5 + nb) * all,
+        return (chain){k_gamma(K_DOT_BLOCK / 32.0 + 5 + nb) * all,
                        k_lanes32_rms2(n < K_DOT_BLOCK ? n : K_DOT_BLOCK, q, y2) + u2 * nb / 3 * y2};
     }
     case K_RULE_F64: return (chain){2 * K_U * all, u2 * (q + y2)};

@@ -184,12 +184,9 @@ static void rounded_softmax_ranks_near_ties(void **s) {
         const char *levers;
         float gap;
         bis_verdict v;
-    } row[] = {{"moe.softmax=bf16", 1e-3f, BIS_V_WITHIN_BAND},
-               {"moe.softmax=bf16", 6e-3f, BIS_V_WITHIN_BAND},
-               {"moe.softmax=bf16", 8e-3f, BIS_V_DIVERGED},
-               {"topk.tie=highest", 1e-3f, BIS_V_DIVERGED},
-               {"topk.tie=highest", 4e-6f, BIS_V_WITHIN_BAND},
-               {NULL, 4e-6f, BIS_V_FAULT}};
+    } row[] = {{"moe.softmax=bf16", 1e-3f, BIS_V_WITHIN_BAND}, {"moe.softmax=bf16", 6e-3f, BIS_V_WITHIN_BAND},
+               {"moe.softmax=bf16", 8e-3f, BIS_V_DIVERGED},    {"topk.tie=highest", 1e-3f, BIS_V_DIVERGED},
+               {"topk.tie=highest", 4e-6f, BIS_V_WITHIN_BAND}, {NULL, 4e-6f, BIS_V_FAULT}};
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
         pair p;
         pair_honest(&p);

@@ -99,7 +99,8 @@ static void dot_orders(void **s) {
         const k_quant *q = k_quant_get(id);
         if (!q) continue;
         HK_EACH(T, T)
-        for (int64_t n = hk_emulated && T_i % 2 ? 46 : 1; n <= 45; n = n < 5 ? n + 2 : 9 * n) { /* blocks, or elements: odd numbers of them */
+        for (int64_t n = hk_emulated && T_i % 2 ? 46 : 1; n <= 45;
+             n = n < 5 ? n + 2 : 9 * n) { /* blocks, or elements: odd numbers of them */
             const int64_t K = q->elems == 1 ? 23 * n : q->elems * n;
             if (!hk_too_long(K * T[T_i] * 100)) bad += dot_product(d_i, id, K, T[T_i], (n + T_i) % 3 == 0);
         }
