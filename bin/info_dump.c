@@ -31,7 +31,8 @@ static int32_t nonfinite(const q4x_forward *w) {
     return w->logits && w->n_logits > 0 ? q4x_nonfinite(w->logits + last, w->vocab) : -1;
 }
 
-static json_t *dump_json(const q4x_dump *d) {
+/* whole 0: the dump ends before its end marker, so that nobody knows its content hash. */
+static json_t *dump_json(const q4x_dump *d, int whole) {
     char hex[33];
     q4x_hash_hex(&d->content, hex);
     dump_counts n = count(d);
@@ -43,8 +44,8 @@ static json_t *dump_json(const q4x_dump *d) {
                                                   cmd_ids(w->ids, w->n_ids), "position", w->pos0, "forced", w->forced,
                                                   "sampled", w->sampled, "nonfinite", odd, "taps", w->ntaps));
     }
-    return json_pack("{s:s, s:s, s:i, s:s, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
-                     "path", d->path, "version", d->version, "content", hex, "header", d->header, "tail", d->tail,
+    return json_pack("{s:s, s:s, s:i, s:s?, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
+                     "path", d->path, "version", d->version, "content", whole ? hex : NULL, "header", d->header, "tail", d->tail,
                      "nodes", d->nnodes, "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats",
                      (json_int_t)n.stats, "sketches", (json_int_t)n.sketches, "bands", (json_int_t)n.bands, "full",
                      (json_int_t)n.full, "selections", (json_int_t)n.selections);
@@ -62,11 +63,11 @@ static void print_keys(json_t *object) {
     }
 }
 
-static void dump_text(const q4x_dump *d, int verbose) {
+static void dump_text(const q4x_dump *d, int whole, int verbose) {
     char hex[33];
     q4x_hash_hex(&d->content, hex);
     dump_counts n = count(d);
-    printf("%s\ncontent    %s (format %d)\n", d->path, hex, d->version);
+    printf("%s\ncontent    %s (format %d)\n", d->path, whole ? hex : "unknown: cut short", d->version);
     print_keys(d->header);
     print_keys(d->tail);
     printf("records    %lld taps of %d nodes in %d forwards: %lld statistics, %lld sketches, %lld bands, %lld full, "
@@ -97,18 +98,18 @@ static int dump_nodes(const q4x_dump *d, cmd_ctx *c) {
     return c->json ? cmd_print_json(c, list, 9) : CMD_OK;
 }
 
+/* Of a dump that is cut short: what is whole, after the line that says so, and still the exit code of a bad file. */
 int info_dump(const info_options *o, cmd_ctx *c) {
     q4x_err err = {0};
     q4x_dump *d = NULL;
-    int code = CMD_OK;
-    if (cmd_dump_read(o->file, &d, &err))
-        code = cmd_fail(c, &err);
-    else if (o->nodes)
-        code = dump_nodes(d, c);
-    else if (c->json)
-        code = cmd_print_json(c, dump_json(d), 9);
-    else
-        dump_text(d, c->verbose);
+    const int whole = !cmd_dump_read(o->file, &d, &err);
+    int code = whole ? CMD_OK : cmd_fail(c, &err);
+    if (d && o->nodes)
+        code |= dump_nodes(d, c);
+    else if (d && c->json)
+        code |= cmd_print_json(c, dump_json(d, whole), 9);
+    else if (d)
+        dump_text(d, whole, c->verbose);
     q4x_dump_free(d);
     return code;
 }

@@ -12,4 +12,11 @@ for f in cut.q4d flip.q4d noise.q4d; do try info $f; try export $f out.safetenso
 cp noise noise.q4d
 try info noise.q4d
 try export a out.safetensors
+# of a dump that lost its end what is whole is listed; of nothing else
+head -c -40 a.q4d >late.q4d
+try info late | sed -n '1,3p;/^records/,$p'
+try info late --json | grep -E '"(content|forward)"|->'
+try info --nodes late | sed -n '2,3p'
+q4x info a --json | grep -c '"content": "'
+q4x bisect a late 2>&1 | tail -n 1
 ls
