@@ -39,11 +39,15 @@ static error_t top_option(int key, char *arg, struct argp_state *state) {
     return 0;
 }
 
-/* Without the name that argp put in front, which cmd_misuse puts there itself. */
-static const char *first_line(const cmd_ctx *c, char *said) {
+/* The first message: what stands before argp's own hint, which begins a line; one that was typed may hold line ends,
+ * and more than is to be repeated. Without the name that argp put in front, which cmd_misuse puts there itself. */
+static const char *first_message(const cmd_ctx *c, char *said) {
+    enum { MOST = 300 };
     size_t name = strlen(c->name);
     if (!said) return "these options and arguments cannot be read";
-    said[strcspn(said, "\n")] = 0;
+    char *hint = strstr(said, "\nTry `");
+    if (hint) *hint = 0;
+    if (strlen(said) > MOST) strcpy(said + MOST - 3, "...");
     return !strncmp(said, c->name, name) && !strncmp(said + name, ": ", 2) ? said + name + 2 : said;
 }
 
@@ -102,7 +106,7 @@ void cmd_parse(const struct argp *own, int argc, char **argv, cmd_ctx *c, int wi
         argp_help(&top, stdout, (unsigned)c->help, c->name);
         exit(CMD_OK);
     }
-    if (rc || length) exit(cmd_misuse(c, "%s", first_line(c, said)));
+    if (rc || length) exit(cmd_misuse(c, "%s", first_message(c, said)));
     free(said);
     q4x_log_init(&c->log, stderr, c->verbose, !c->json);
 }
@@ -117,15 +121,18 @@ int cmd_fail(cmd_ctx *c, const q4x_err *err) {
 }
 
 int cmd_misuse(cmd_ctx *c, const char *fmt, ...) {
-    char said[600];
+    char said[600], plain[4 * sizeof said + 16]; /* what was typed may hold anything */
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(said, sizeof said, fmt, ap);
     va_end(ap);
-    for (char *p = said; *p; p++)
-        if (*p < 0x20 || *p > 0x7e) *p = '?'; /* what was typed may hold anything */
-    fprintf(stderr, "%s: %s (see '%s --help')\n", c->name, said, c->name);
+    fprintf(stderr, "%s: %s (see '%s --help')\n", c->name, cmd_plain(said, strlen(said), plain, sizeof plain), c->name);
     return CMD_USAGE;
+}
+
+int cmd_dash(cmd_ctx *c, const char *what, const char *path) {
+    if (!path || strcmp(path, "-")) return CMD_OK;
+    return cmd_misuse(c, "%s: '-', expected a file; stdout is /dev/stdout, a file of that name ./-", what);
 }
 
 int cmd_refused(cmd_ctx *c, const q4x_err *err) {
@@ -199,11 +206,12 @@ int cmd_dump_read(const char *name, q4x_dump **ret, q4x_err *err) {
 
 /* ---- the nearest word ---- */
 
-/* Edits (insert, drop, change) between two short words. */
+enum { MAX_WORD = 32 };
+
+/* Edits (insert, drop, change) between two words of at most MAX_WORD characters. */
 static int edits(const char *a, const char *b) {
-    enum { MAX = 32 };
-    int row[MAX + 1];
-    int na = (int)strnlen(a, MAX), nb = (int)strnlen(b, MAX);
+    int row[MAX_WORD + 1];
+    int na = (int)strnlen(a, MAX_WORD), nb = (int)strnlen(b, MAX_WORD);
     for (int j = 0; j <= nb; j++) row[j] = j;
     for (int i = 1; i <= na; i++) {
         int diag = row[0];
@@ -221,10 +229,11 @@ static int edits(const char *a, const char *b) {
 
 const char *cmd_nearest(const char *typed, const char *(*word)(int i, void *ctx), int n, void *ctx) {
     const char *best = NULL;
-    int least = (int)strlen(typed) / 3 + 2;
+    const size_t len = strlen(typed);
+    if (len > MAX_WORD) return NULL;
+    int least = (int)len / 3 + 2;
     for (int i = 0; i < n; i++) {
         const char *w = word(i, ctx);
-        size_t len = strlen(typed);
         int d = edits(typed, w);
         if (len >= 2 && !strncmp(typed, w, len)) d = 0; /* a beginning of it */
         if (d < least) {

@@ -109,6 +109,7 @@ int cmd_convert(int argc, char **argv, cmd_ctx *c) {
     q4x_err err = {0};
     cmd_parse(&argp, argc, argv, c, 1, &o);
     if (!o.to) return cmd_misuse(c, "expected a checkpoint's folder and the file to write");
+    if (cmd_dash(c, "OUT", o.to)) return CMD_USAGE;
     int type = q4x_file_type_find(o.type);
     if (type < 0) return cmd_misuse(c, "--type: '%.40s', expected F32, F16, BF16, Q8_0, Q4_K_M or UD-IQ1_S", o.type);
     char *name = folder_name(o.from);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "bin/cmd.h"
 #include "lib/dump.h"
@@ -27,6 +28,12 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     }
 }
 
+/* A pipe or a device gets the tensors alone: it may be stdout. */
+static int is_file(const char *path) {
+    struct stat st;
+    return !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
 int cmd_export(int argc, char **argv, cmd_ctx *c) {
     static const struct argp_option own[] = {{"to", 't', "FORMAT", 0, "safetensors (the only one, and the default)", 0},
                                              {0}};
@@ -43,9 +50,17 @@ int cmd_export(int argc, char **argv, cmd_ctx *c) {
     q4x_dump *d = NULL;
     cmd_parse(&argp, argc, argv, c, 0, &o);
     if (!o.out) return cmd_misuse(c, "expected a dump and the file to write");
+    if (cmd_dash(c, "OUT", o.out)) return CMD_USAGE;
     if (strcmp(o.to, "safetensors")) return cmd_misuse(c, "--to: '%.40s', expected safetensors", o.to);
+    q4x_export_done done = {0};
     int rc = cmd_dump_read(o.dump, &d, &err);
-    if (!rc) rc = q4x_dump_export(d, o.out, &err);
+    if (!rc) rc = q4x_dump_export(d, o.out, &done, &err);
     q4x_dump_free(d);
-    return rc ? cmd_fail(c, &err) : CMD_OK;
+    if (rc) return cmd_fail(c, &err);
+    if (is_file(o.out)) {
+        cmd_written(o.out);
+        printf("%s: safetensors, %lld tensors, %llu bytes\n", o.out, (long long)done.tensors,
+               (unsigned long long)done.bytes);
+    }
+    return CMD_OK;
 }

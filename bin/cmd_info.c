@@ -210,7 +210,7 @@ static const struct argp_option own[] = {
     {"nodes", 'n', 0, 0, "names of all nodes and states, one a line", 0},
     {"plan", KEY_PLAN, 0, 0, "the memory that a run needs, computed without running and without the device", 0},
     {"ctx", KEY_CTX, "N", 0, "with --plan: positions (default 4096, or the model's)", 0},
-    {"device", KEY_DEVICE, "DEV", 0, "with --plan: cpu[/THREADS] or cuda (default: all that this build knows)", 0},
+    {"device", KEY_DEVICE, "DEV", 0, "with --plan: cpu[/THREADS] or cuda[/N] (default: all that this build knows)", 0},
     {"hash", KEY_HASH, 0, 0, "XXH3-128 of every tensor's data, in file order", 0},
     {"sha256", KEY_SHA256, 0, 0, "SHA-256 of every file", 0},
     {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 0},

@@ -122,7 +122,7 @@ static int plan_of(const q4x_gguf_out *out, const q4x_synth *s, json_t **ret, q4
         int64_t in = 0;
         for (int64_t k = 0; k < n; k++) in += t[k].shard == i;
         total += f->size;
-        json_array_append_new(files, json_pack("{s:s, s:I, s:I, s:I}", "path", f->path, "tensors", (json_int_t)in,
+        json_array_append_new(files, json_pack("{s:o, s:I, s:I, s:I}", "path", cmd_string(f->path, strlen(f->path)), "tensors", (json_int_t)in,
                                                "bytes", (json_int_t)f->size, "header", (json_int_t)f->data_off));
     }
     *ret = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:o}", "geometry", s->g->name, "type",
@@ -196,8 +196,11 @@ static int work(const options *o, cmd_ctx *c, const q4x_synth *s, q4x_err *err) 
         if (o->out) TRY(write_headers(out, err));
     } else {
         q4x_gguf_out *all = out;
+        char first[4096];
+        snprintf(first, sizeof first, "%s", q4x_gguf_out_shard(out, 0)->path);
         out = NULL; /* the call takes it over */
         TRY(write_model(c, s, all, err));
+        cmd_written(first);
     }
     rc = print_plan(c, plan);
     plan = NULL;
@@ -227,6 +230,7 @@ int cmd_synth(int argc, char **argv, cmd_ctx *c) {
     int rc = choose(&o, c, &g, &s);
     if (rc) return rc;
     if (!o.out && !o.header_only) return cmd_misuse(c, "expected the file to write");
+    if (cmd_dash(c, "OUT", o.out)) return CMD_USAGE;
     if (o.header_only && o.threads > 0) return cmd_misuse(c, "--threads: --header-only makes no weights");
     rc = work(&o, c, &s, &err);
     return rc < 0 ? cmd_refused(c, &err) : rc;

@@ -59,10 +59,15 @@ static int parse_mode(const char *arg, q4x_mode *ret) {
     return -1;
 }
 
-/* A name that stands in headers and on lines of others. */
+static int ends_as_dump(const char *name) {
+    const size_t n = strlen(name);
+    return n > 4 && !strcmp(name + n - 4, ".q4d");
+}
+
+/* A name that stands in headers and on lines of others, and before .q4d in that of a file that `ls` shows. */
 static int is_name(const char *arg) {
     char plain[sizeof((q4x_arm){0}.label) + 16];
-    return strlen(arg) < sizeof((q4x_arm){0}.label) && !strchr(arg, '/') &&
+    return strlen(arg) < sizeof((q4x_arm){0}.label) && !strchr(arg, '/') && arg[0] != '.' && !ends_as_dump(arg) &&
            !strcmp(cmd_plain(arg, strlen(arg), plain, sizeof plain), arg);
 }
 
@@ -73,7 +78,10 @@ static error_t option(int key, char *arg, struct argp_state *state) {
     case ARGP_KEY_INIT: state->child_inputs[0] = &o->gen; return 0;
     case KEY_ARM:
         if (!is_name(arg))
-            argp_error(state, "--arm: '%.80s', expected a short name without '/'; for a path use -o", arg);
+            argp_error(state,
+                       "--arm: '%.80s', expected a short name without '/', without '.' in front or .q4d behind; for a "
+                       "path use -o",
+                       arg);
         o->name = arg;
         return 0;
     case 'o': o->out = arg; return 0;
@@ -209,13 +217,14 @@ static int check_taps(const options *o, cmd_ctx *c) {
 /* Where the dump goes and what its arm is called, from --arm and -o. */
 static int name_dump(options *o, cmd_ctx *c) {
     if (!o->name && !o->out) return cmd_misuse(c, "where to? Give --arm NAME (writes NAME.q4d) or -o FILE");
+    if (cmd_dash(c, "-o", o->out)) return CMD_USAGE;
     int n =
         o->out ? snprintf(o->path, sizeof o->path, "%s", o->out) : snprintf(o->path, sizeof o->path, "%s.q4d", o->name);
     if (n < 0 || (size_t)n >= sizeof o->path) return cmd_misuse(c, "-o: the path is too long");
     const char *base = strrchr(o->path, '/');
     base = base ? base + 1 : o->path;
     size_t len = strlen(base);
-    if (len > 4 && !strcmp(base + len - 4, ".q4d")) len -= 4;
+    if (ends_as_dump(base)) len -= 4;
     q4x_arm *a = &o->gen.arm;
     if (o->name)
         snprintf(a->label, sizeof a->label, "%s", o->name);

@@ -117,7 +117,7 @@ static const struct argp_option gen_options[] = {
     {"force-ids", KEY_FORCE, "IDS", 0, "feed these ids after the prompt, whatever is chosen (teacher forcing)", 1},
     {0, 0, 0, 0, "The arm:", 2},
     {"spec", KEY_SPEC, "ARM", 0, "DEVICE[/THREADS][:LEVER=VALUE[@GLOB[#F]],...], such as cpu:act=bf16", 2},
-    {"device", KEY_DEVICE, "NAME", 0, "cpu (default) or cuda", 2},
+    {"device", KEY_DEVICE, "DEV", 0, "cpu[/THREADS] (default cpu) or cuda[/N], GPU N of those counted from 0", 2},
     {"lever", 'l', "K=V[@GLOB[#F]]", 0,
      "set a lever, everywhere or at nodes GLOB in forward F; may be repeated: --lever and --as apply behind "
      "--spec, from left to right, and the last to set a lever counts",

@@ -211,8 +211,12 @@ q4x_tap *q4x_dump_tap(const q4x_dump *d, int32_t forward_index, int32_t node);
 /* Write every full tensor of d as safetensors, keys fN/TAP, shapes [rows, cols], V heads in HF order, ids as I32. Each
  * Lxx.attn.idx.sel also gives Lxx.attn.sel [1,T,Tc] F32: 0 where a query sees a token (a selected block's, past the
  * last whole block, or in Lxx.attn.idx.extra), -FLT_MAX elsewhere; that needs qsa.ratio in the header. Bits are
- * verified. By rename. Q4X_E_ARG when there is no full tensor. */
-int q4x_dump_export(const q4x_dump *d, const char *path, q4x_err *err);
+ * verified. By rename. ret: NULL, or what is in the file. Q4X_E_ARG when there is no full tensor. */
+typedef struct {
+    int64_t tensors;
+    uint64_t bytes; /* of the file */
+} q4x_export_done;
+int q4x_dump_export(const q4x_dump *d, const char *path, q4x_export_done *ret, q4x_err *err);
 
 /* Bring rows*cols values of dtype size `elem` from GGUF to HF head order in place (no-op when heads say so). */
 int q4x_heads_to_hf(const q4x_heads *h, void *data, size_t elem, int64_t rows, int64_t cols, q4x_err *err);

@@ -266,7 +266,7 @@ done:
     return rc;
 }
 
-int q4x_dump_export(const q4x_dump *d, const char *path, q4x_err *err) {
+int q4x_dump_export(const q4x_dump *d, const char *path, q4x_export_done *ret, q4x_err *err) {
     exporter x = {.d = d};
     q4x_out *out = NULL;
     const json_t *ratio = json_object_get(json_object_get(d->header, "qsa"), "ratio");
@@ -277,9 +277,11 @@ int q4x_dump_export(const q4x_dump *d, const char *path, q4x_err *err) {
     TRY(q4x_out_open(path, &out, err));
     TRY(write_header(&x, out, err));
     for (size_t i = 0; i < x.n; i++) TRY(write_item(&x, &x.list[i], out, err));
+    const q4x_export_done done = {.tensors = (int64_t)x.n, .bytes = q4x_out_pos(out)};
     q4x_out *whole = out;
     out = NULL;
     TRY(q4x_out_close(whole, err));
+    if (ret) *ret = done;
 done:
     q4x_out_abort(out);
     free(x.list);

@@ -31,7 +31,7 @@ static int do_read(q4x_err *err) {
 }
 
 static int do_export(q4x_err *err) {
-    return q4x_dump_export(made, h_temp("x.safetensors"), err);
+    return q4x_dump_export(made, h_temp("x.safetensors"), NULL, err);
 }
 
 static int do_sketch(q4x_err *err) {

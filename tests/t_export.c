@@ -76,8 +76,14 @@ static q4x_dump *written(q4x_dump *made) {
 
 static uint8_t *exported(const q4x_dump *d, size_t *n) {
     q4x_err err = {0};
-    if (q4x_dump_export(d, h_temp("a.safetensors"), &err)) fail_msg("%s", err.msg);
-    return h_file_read(h_temp("a.safetensors"), n);
+    q4x_export_done done;
+    if (q4x_dump_export(d, h_temp("a.safetensors"), &done, &err)) fail_msg("%s", err.msg);
+    uint8_t *file = h_file_read(h_temp("a.safetensors"), n);
+    int64_t keys = 0;
+    for (size_t i = 0; i + 7 <= *n; i++) keys += !memcmp(file + i, "\"dtype\"", 7);
+    assert_int_equal(done.tensors, keys);
+    assert_int_equal(done.bytes, *n);
+    return file;
 }
 
 static const char *const NAMES[H_NODES] = {"emb",
@@ -259,7 +265,7 @@ static void test_mask(void **state) {
         ((int32_t *)tap->full)[1] = tap->sel.ids[1] = bad[i];
         tap->bits = q4x_bits_of(Q4X_BITS_RAW, tap->full, 8);
         remove(h_temp("a.safetensors"));
-        assert_int_equal(q4x_dump_export(made, h_temp("a.safetensors"), &err), Q4X_E_FORMAT);
+        assert_int_equal(q4x_dump_export(made, h_temp("a.safetensors"), NULL, &err), Q4X_E_FORMAT);
         assert_non_null(strstr(err.msg, "f2/L03.attn.idx.sel"));
         assert_int_equal(h_temp_count(), 1); /* the dump: nothing half-written */
     }
@@ -297,7 +303,7 @@ static void test_refusals(void **state) {
     h_dump_opts o = h_dump_small;
     q4x_err err = {0};
     q4x_dump *made = h_dump_make(&o), *d = written(made);
-    assert_int_equal(q4x_dump_export(d, h_temp("a.safetensors"), &err), Q4X_E_ARG); /* no full tensor */
+    assert_int_equal(q4x_dump_export(d, h_temp("a.safetensors"), NULL, &err), Q4X_E_ARG); /* no full tensor */
     assert_non_null(strstr(err.msg, "--mode full"));
     q4x_tap *t = q4x_dump_tap(d, 0, H_EMB);
     assert_int_equal(q4x_dump_full(d, t, &err), Q4X_E_ARG);
@@ -308,12 +314,12 @@ static void test_refusals(void **state) {
     o.full = 1;
     made = h_dump_make(&o);
     ((uint8_t *)q4x_dump_tap(made, 1, H_HALF)->full)[3] ^= 1; /* no longer its bits */
-    assert_int_equal(q4x_dump_export(made, h_temp("a.safetensors"), &err), Q4X_E_CHECKSUM);
+    assert_int_equal(q4x_dump_export(made, h_temp("a.safetensors"), NULL, &err), Q4X_E_CHECKSUM);
     assert_non_null(strstr(err.msg, "f1/L03.moe"));
     ((uint8_t *)q4x_dump_tap(made, 1, H_HALF)->full)[3] ^= 1;
-    assert_int_equal(q4x_dump_export(made, h_temp("no/a.safetensors"), &err), Q4X_E_IO);
+    assert_int_equal(q4x_dump_export(made, h_temp("no/a.safetensors"), NULL, &err), Q4X_E_IO);
     made->nodes[H_V].heads.off = 5; /* heads that do not fit */
-    assert_int_equal(q4x_dump_export(made, h_temp("a.safetensors"), &err), Q4X_E_FORMAT);
+    assert_int_equal(q4x_dump_export(made, h_temp("a.safetensors"), NULL, &err), Q4X_E_FORMAT);
     assert_int_equal(h_temp_count(), 1);
     q4x_dump_free(made);
     h_temp_remove();

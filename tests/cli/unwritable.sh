@@ -19,6 +19,10 @@ q4x info a | grep -c ^content
 q4x bisect a b | tail -n 1
 full run $m --ids 1 -n 2 --logits x.f32
 wc -c x.f32
+full synth tiny s.gguf
+full synth tiny t.gguf --shards 3
+full run s.gguf --ids 1 -n 1
+q4x info t-00002-of-00003.gguf | grep ^arch
 full bisect a b
 full bisect a b --json
 full report a b
@@ -31,6 +35,7 @@ try tap $m --ids 1 -n 2 -o /dev/full
 try run $m --ids 1 -n 2 --logits /dev/full
 try run $m --ids 1 -n 2 --logits nowhere/x
 q4x tap $m --ids 1 -n 2 --arm f --mode full >o
+full export f f.safetensors
 try export f nowhere/x.safetensors
 try export f /dev/full
 # an older file stays when the new one fails

@@ -83,6 +83,24 @@ try info $m --plan --device cpu/3 --threads 5
 try info $m --plan --device cuda --threads 5
 q4x tap $m --ids 1 -n 1 --arm one >o; try report one
 try synth tiny x.gguf --shards 500
+# what was typed stays on one line, cut where it is long; no word is near to a long one
+X=$(head -c 100000 /dev/zero | tr '\0' x)
+try "$X"
+try help "$X"
+try info "--$X"
+try synth "$X" o
+try tap $m --ids 1 --arm "$(printf 'a\nb')"
+try tap $m --ids 1 --mode "$(printf '\nTry')"
+try info "--$(printf 'a\nb')"
+# names that are none, and "-"
+for a in . .. .a a.q4d .q4d; do try tap $m --ids 1 --arm $a; done
+try tap $m --ids 1 -o -
+try run $m --ids 1 --logits -
+try convert golden/micro-a -
+try export one -
+try synth tiny -
+try synth tiny - --header-only
+test ! -e ./- && test ! -e .a.q4d && test ! -e a.q4d.q4d && echo nothing written
 # twins
 q4x tap $m --ids 1 -n 1 -o "$odd.q4d" --json | sed -n '/"dump"/p'
 q4x info "$odd.q4d" | sed -n 's/.*"label": "\([^"]*\)".*/\1/p'

@@ -79,7 +79,7 @@ static void use(q4x_dump *d, int whole) {
             if (o && o->has_sketch && t->has_sketch) q4x_sketch_compare(&o->sketch, &t->sketch, &dist, NULL, &err);
         }
     write_again(d, whole);
-    q4x_dump_export(d, "/dev/null", &err);
+    q4x_dump_export(d, "/dev/null", NULL, &err);
 }
 
 static int parse(const uint8_t *p, size_t n, q4x_err *err) {
