@@ -111,7 +111,10 @@ int cmd_convert(int argc, char **argv, cmd_ctx *c) {
     if (!o.to) return cmd_misuse(c, "expected a checkpoint's folder and the file to write");
     if (cmd_dash(c, "OUT", o.to)) return CMD_USAGE;
     int type = q4x_file_type_find(o.type);
-    if (type < 0) return cmd_misuse(c, "--type: '%.40s', expected F32, F16, BF16, Q8_0, Q4_K_M or UD-IQ1_S", o.type);
+    if (type < 0) {
+        char types[200];
+        return cmd_misuse(c, "--type: '%.40s', expected one of %s", o.type, q4x_convert_types(types, sizeof types));
+    }
     char *name = folder_name(o.from);
     q4x_convert_opts how = {.type = (q4x_file_type)type, .no_tokenizer = o.no_tokenizer, .log = &c->log};
     how.name = o.name ? o.name : name ? name : "model";

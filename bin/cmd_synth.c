@@ -122,8 +122,9 @@ static int plan_of(const q4x_gguf_out *out, const q4x_synth *s, json_t **ret, q4
         int64_t in = 0;
         for (int64_t k = 0; k < n; k++) in += t[k].shard == i;
         total += f->size;
-        json_array_append_new(files, json_pack("{s:o, s:I, s:I, s:I}", "path", cmd_string(f->path, strlen(f->path)), "tensors", (json_int_t)in,
-                                               "bytes", (json_int_t)f->size, "header", (json_int_t)f->data_off));
+        json_array_append_new(files, json_pack("{s:o, s:I, s:I, s:I}", "path", cmd_string(f->path, strlen(f->path)),
+                                               "tensors", (json_int_t)in, "bytes", (json_int_t)f->size, "header",
+                                               (json_int_t)f->data_off));
     }
     *ret = json_pack("{s:s, s:s, s:I, s:I, s:I, s:s, s:o}", "geometry", s->g->name, "type",
                      q4x_file_types[s->type].name, "seed", (json_int_t)s->seed, "tensors", (json_int_t)n, "bytes",

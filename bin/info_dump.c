@@ -45,8 +45,8 @@ static json_t *dump_json(const q4x_dump *d, int whole) {
                                                   "sampled", w->sampled, "nonfinite", odd, "taps", w->ntaps));
     }
     return json_pack("{s:s, s:s, s:i, s:s?, s:O, s:O?, s:i, s:o, s:{s:I, s:I, s:I, s:I, s:I, s:I}}", "kind", "dump",
-                     "path", d->path, "version", d->version, "content", whole ? hex : NULL, "header", d->header, "tail", d->tail,
-                     "nodes", d->nnodes, "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats",
+                     "path", d->path, "version", d->version, "content", whole ? hex : NULL, "header", d->header, "tail",
+                     d->tail, "nodes", d->nnodes, "forwards", forwards, "records", "taps", (json_int_t)n.taps, "stats",
                      (json_int_t)n.stats, "sketches", (json_int_t)n.sketches, "bands", (json_int_t)n.bands, "full",
                      (json_int_t)n.full, "selections", (json_int_t)n.selections);
 }

@@ -89,13 +89,26 @@ static int take(void *ctx, const q4x_given *g, q4x_err *err) {
     return 0;
 }
 
+const char *q4x_convert_types(char *buf, size_t size) {
+    size_t n = 0;
+    buf[0] = 0;
+    for (int t = 0; t < Q4X_FT_COUNT && n < size; t++)
+        if (q4x_can_encode(q4x_file_types[t].dflt))
+            n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", q4x_file_types[t].name);
+    return buf;
+}
+
 static int declare(const items *l, const q4x_convert_opts *o, q4x_gguf_out *out, q4x_err *err) {
     for (int64_t i = 0; i < l->n; i++) {
         q4x_source *t = &l->t[i];
         t->type = q4x_type_rule(o->type, t->name, t->ndim, t->ne, l->d->L);
-        if (!q4x_can_encode(t->type))
-            return q4x_fail(err, Q4X_E_UNSUPPORTED, "file type %s: tensor %s would be %s, which has no encoder here",
-                            q4x_file_types[o->type].name, t->name, k_quant_get(t->type)->name);
+        if (!q4x_can_encode(t->type)) {
+            char types[200];
+            return q4x_fail(err, Q4X_E_UNSUPPORTED,
+                            "file type %s: tensor %s would be %s, which has no encoder here; expected one of %s",
+                            q4x_file_types[o->type].name, t->name, k_quant_get(t->type)->name,
+                            q4x_convert_types(types, sizeof types));
+        }
         int rc = q4x_gguf_out_tensor(out, t->name, t->type, t->ndim, t->ne, err);
         if (rc) return rc;
     }

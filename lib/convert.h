@@ -34,4 +34,8 @@ typedef struct {
  * After an error nothing is there under `path` that was not there before. */
 int q4x_convert(const q4x_model *m, const char *path, const q4x_convert_opts *o, q4x_convert_done *ret, q4x_err *err);
 
+/* The file types that a checkpoint becomes, "F32, F16, ..." in the order of lib/file_types.def: those whose blocks have
+ * an encoder. Returns buf. */
+const char *q4x_convert_types(char *buf, size_t size);
+
 #endif
