@@ -60,7 +60,9 @@ static const struct argp_option own[] = {
     {"vocab", KEY_VOCAB, "N", 0, "N ids", 0},
     {"shards", KEY_SHARDS, "N", 0, "N files, the first with the metadata alone (default: as released)", 0},
     {"seed", KEY_SEED, "N", 0, "equal seeds give equal files (default 0)", 0},
-    {"header-only", KEY_HEADER, 0, 0, "print what the file would be; write its headers alone, when OUT is given", 0},
+    {"header-only", KEY_HEADER, 0, 0, "print what the file would be; with OUT write its headers alone, and print how holes for the data make "
+     "them readable to q4x info",
+     0},
     {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 0},
     {0}};
 
@@ -136,8 +138,18 @@ static long long integer(const json_t *o, const char *key) {
     return (long long)json_integer_value(json_object_get(o, key));
 }
 
-/* Takes over the plan; returns an exit code. */
-static int print_plan(cmd_ctx *c, json_t *plan) {
+/* A reader wants the data where the header says. Holes take no room, and do where no weight is looked at. */
+static void print_holes(const json_t *files) {
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const json_t *f = json_array_get(files, i);
+        if (integer(f, "tensors"))
+            printf("for info      truncate -s %lld %s\n", integer(f, "bytes"),
+                   json_string_value(json_object_get(f, "path")));
+    }
+}
+
+/* Takes over the plan; returns an exit code. headers: they alone were written. */
+static int print_plan(cmd_ctx *c, json_t *plan, int headers) {
     if (c->json) return cmd_print_json(c, plan, 17);
     const json_t *files = json_object_get(plan, "files");
     for (size_t i = 0; i < json_array_size(files); i++) {
@@ -148,6 +160,7 @@ static int print_plan(cmd_ctx *c, json_t *plan) {
     }
     printf("tensors       %lld, %lld bytes in all\nmanifest      %s\n", integer(plan, "tensors"),
            integer(plan, "bytes"), json_string_value(json_object_get(plan, "manifest")));
+    if (headers) print_holes(files);
     json_decref(plan);
     return 0;
 }
@@ -203,7 +216,7 @@ static int work(const options *o, cmd_ctx *c, const q4x_synth *s, q4x_err *err) 
         TRY(write_model(c, s, all, err));
         cmd_written(first);
     }
-    rc = print_plan(c, plan);
+    rc = print_plan(c, plan, o->header_only && o->out);
     plan = NULL;
 done:
     json_decref(plan);

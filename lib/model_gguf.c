@@ -162,10 +162,17 @@ typedef struct {
     split *s0; /* of shard 0, which may leave its total to a later one */
     int64_t i;
     split found;
+    int synthetic; /* the file, or shard 0, says of itself that q4x synth made it */
 } place;
+
+static int is_synthetic(const q4x_gguf *g) {
+    const q4x_gguf_kv *kv = g ? q4x_gguf_find(g, "q4x.synthetic") : NULL;
+    return kv && kv->type == Q4X_GGUF_BOOL && kv->raw;
+}
 
 static int check_place(void *ctx, const q4x_gguf *g, q4x_err *err) {
     place *p = ctx;
+    p->synthetic = is_synthetic(g) || is_synthetic(p->g0);
     int rc = split_read(g, &p->found, err);
     if (rc || !p->g0) return rc;
     if (p->s0->tensors < 0) p->s0->tensors = p->found.tensors;
@@ -188,7 +195,11 @@ done:
     q4x_gguf_free(&g);
     if (!o->err) return rc;
     const char *remedy = "";
-    if (rc == Q4X_E_TRUNCATED) remedy = "; the file is incomplete, fetch it again";
+    if (rc == Q4X_E_TRUNCATED && p->synthetic)
+        remedy = "; the file is synthetic and incomplete: make it again, or after q4x synth --header-only give it holes "
+                 "for data by the `truncate -s SIZE FILE` that it printed, enough for q4x info";
+    else if (rc == Q4X_E_TRUNCATED)
+        remedy = "; the file is incomplete, fetch it again";
     if (rc == Q4X_E_FORMAT) remedy = "; the file is damaged or its writer is broken, fetch or convert it again";
     if (rc == Q4X_E_UNSUPPORTED) remedy = "; convert it with a current tool";
     size_t n = strlen(o->err->msg);

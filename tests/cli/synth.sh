@@ -9,6 +9,20 @@ ls *.gguf
 q4x run t-00003-of-00003.gguf --ids 1,2,3 -n 8
 q4x synth qwen3.8-flash-next h.gguf --header-only --layers 2 --experts 10 --vocab 512 --ngram-base 100
 wc -c h.gguf
+# a header alone is refused with a remedy, which works; the files of a set too
+q4x info h.gguf; echo $?
+truncate -s 199742080 h.gguf
+q4x info h.gguf | sed -n '1p;/^weights/p'
+q4x info --plan h.gguf --device cpu | sed -n '1p;/= needs/p'
+q4x synth tiny g.gguf --shards 3 --header-only | sed -n 's/^for info *//p' >how
+cat how
+q4x info g-00001-of-00003.gguf; echo $?
+sh how
+q4x info g-00001-of-00003.gguf | sed -n '1p;/^weights/p'
+q4x synth tiny j.gguf --header-only --json | grep -c 'for info'
+# the twin: a file that does not say so is to be fetched
+sed 's/q4x.synthetic/q4x.synthetiK/' h.gguf | head -c 16768 >k.gguf
+q4x info k.gguf; echo $?
 q4x synth; echo $?
 q4x synth huge x.gguf; echo $?
 q4x synth qwen3.8-27B x.gguf; echo $?
