@@ -132,7 +132,7 @@ int cmd_misuse(cmd_ctx *c, const char *fmt, ...) {
 
 int cmd_dash(cmd_ctx *c, const char *what, const char *path) {
     if (!path || strcmp(path, "-")) return CMD_OK;
-    return cmd_misuse(c, "%s: '-', expected a file; stdout is /dev/stdout, a file of that name ./-", what);
+    return cmd_misuse(c, "%s: '-', expected a file; one of that name is ./-", what);
 }
 
 int cmd_refused(cmd_ctx *c, const q4x_err *err) {

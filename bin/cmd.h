@@ -64,8 +64,8 @@ int cmd_refused(cmd_ctx *c, const q4x_err *err);
 /* The same for a mistake on the command line: one line, with a hint where help is; returns CMD_USAGE. */
 int cmd_misuse(cmd_ctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* The path of a file to write (NULL: none is asked for) is no "-": no result but text goes to stdout, and a file of that
- * name is nobody's wish. CMD_OK, or said and CMD_USAGE. what: the option or argument. */
+/* The path of a file to write (NULL: none is asked for) is no "-": stdout has text alone, and a file of that name is
+ * nobody's wish. CMD_OK, or said and CMD_USAGE. what: the option or argument. */
 int cmd_dash(cmd_ctx *c, const char *what, const char *path);
 
 /* This file is whole and under its name. When stdout fails after it the command still ends with 128, for its talk was

@@ -41,8 +41,8 @@ static int rates(const q4x_net *net, q4x_err *err) {
     for (int i = 0; i < 2; i++) printf("%d threads       %10.0f%10.0f\n", threads[i], r[i].prompt, r[i].decode);
     printf("ratio            %10.2f%10.2f\n", r[1].prompt / r[0].prompt, r[1].decode / r[0].decode);
     if (!(r[1].prompt >= r[0].prompt && r[1].decode >= r[0].decode))
-        printf("note             2 threads are slower than 1: other work is on the cores, and threads that wait for each "
-               "other\n                 spin unless OMP_WAIT_POLICY is passive; --threads 1 has none that wait\n");
+        printf("note             2 threads are slower than 1: other work is on the cores, and threads that wait for\n"
+               "                 each other spin unless OMP_WAIT_POLICY is passive; --threads 1 has none that wait\n");
     return 0;
 }
 

@@ -60,7 +60,8 @@ static const struct argp_option own[] = {
     {"vocab", KEY_VOCAB, "N", 0, "N ids", 0},
     {"shards", KEY_SHARDS, "N", 0, "N files, the first with the metadata alone (default: as released)", 0},
     {"seed", KEY_SEED, "N", 0, "equal seeds give equal files (default 0)", 0},
-    {"header-only", KEY_HEADER, 0, 0, "print what the file would be; with OUT write its headers alone, and print how holes for the data make "
+    {"header-only", KEY_HEADER, 0, 0,
+     "print what the file would be; with OUT write its headers alone, and print how holes for the data make "
      "them readable to q4x info",
      0},
     {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 0},

@@ -196,8 +196,9 @@ done:
     if (!o->err) return rc;
     const char *remedy = "";
     if (rc == Q4X_E_TRUNCATED && p->synthetic)
-        remedy = "; the file is synthetic and incomplete: make it again, or after q4x synth --header-only give it holes "
-                 "for data by the `truncate -s SIZE FILE` that it printed, enough for q4x info";
+        remedy =
+            "; the file is synthetic and incomplete: make it again, or after q4x synth --header-only give it holes "
+            "for data by the `truncate -s SIZE FILE` that it printed, enough for q4x info";
     else if (rc == Q4X_E_TRUNCATED)
         remedy = "; the file is incomplete, fetch it again";
     if (rc == Q4X_E_FORMAT) remedy = "; the file is damaged or its writer is broken, fetch or convert it again";
