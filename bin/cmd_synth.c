@@ -139,13 +139,27 @@ static long long integer(const json_t *o, const char *key) {
     return (long long)json_integer_value(json_object_get(o, key));
 }
 
+/* A path as a word of a shell. */
+static void print_word(const char *path) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
+    const int quoted = path[strspn(path, plain)] != 0;
+    if (quoted) putchar('\'');
+    for (; *path; path++)
+        if (*path == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*path);
+    if (quoted) putchar('\'');
+}
+
 /* A reader wants the data where the header says. Holes take no room, and do where no weight is looked at. */
 static void print_holes(const json_t *files) {
     for (size_t i = 0; i < json_array_size(files); i++) {
         const json_t *f = json_array_get(files, i);
-        if (integer(f, "tensors"))
-            printf("for info      truncate -s %lld %s\n", integer(f, "bytes"),
-                   json_string_value(json_object_get(f, "path")));
+        if (!integer(f, "tensors")) continue;
+        printf("for info      truncate -s %lld ", integer(f, "bytes"));
+        print_word(json_string_value(json_object_get(f, "path")));
+        putchar('\n');
     }
 }
 

@@ -20,10 +20,12 @@ const int cmd_count = (int)(sizeof cmd_list / sizeof *cmd_list);
 
 static char running[32] = "q4x"; /* for the message of close_stdout, which the C library calls without arguments */
 
-static char written[200]; /* and what stays for all that */
+static char written[220]; /* and what stays for all that */
 
 void cmd_written(const char *path) {
-    snprintf(written, sizeof written, "; %s is complete and stays", q4x_tail(path));
+    const char *tail = q4x_tail(path);
+    char plain[180];
+    snprintf(written, sizeof written, "; %s is complete and stays", cmd_plain(tail, strlen(tail), plain, sizeof plain));
 }
 
 /* A full disk behind `> file` shows at the last flush: it must not end as success. */

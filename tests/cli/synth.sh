@@ -19,6 +19,8 @@ cat how
 q4x info g-00001-of-00003.gguf; echo $?
 sh how
 q4x info g-00001-of-00003.gguf | sed -n '1p;/^weights/p'
+q4x synth tiny "it's one.gguf" --header-only | sed -n 's/^for info *//p' | tee how
+sh how && wc -c "it's one.gguf"
 q4x synth tiny j.gguf --header-only --json | grep -c 'for info'
 # the twin: a file that does not say so is to be fetched
 sed 's/q4x.synthetic/q4x.synthetiK/' h.gguf | head -c 16768 >k.gguf
