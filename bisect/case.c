@@ -80,6 +80,18 @@ static void count_logits(bis_case *c) {
     }
 }
 
+/* Both arms consumed the same ids; are those the ones that they say they were given? */
+static int prompt_contradicts(bis_case *c) {
+    char what[200];
+    for (int arm = 0; arm < 2; arm++) {
+        if (!bis_header_prompt_contradicts(arm ? c->rq.b : c->rq.a, what, sizeof what)) continue;
+        end(c, BIS_V_NOT_COMPARABLE, BIS_R_header_inconsistent);
+        snprintf(c->where, sizeof c->where, "arm %c: %s", 'A' + arm, what);
+        return 1;
+    }
+    return 0;
+}
+
 /* Steps 5 to 10, on a pair that lines up. */
 static int compare(bis_case *c, q4x_err *err) {
     const bis_request *q = &c->rq;
@@ -124,6 +136,8 @@ static int judge(bis_case *c, q4x_err *err) {
     } else if (!c->pair->ncomparable) {
         end(c, BIS_V_NOT_COMPARABLE, BIS_R_forward0_differs);
         snprintf(c->where, sizeof c->where, "%s", bis_reason_text(c->pair->excluded[0].why));
+    } else if (prompt_contradicts(c)) {
+        ;
     } else if (!c->pair->compared) {
         end(c, BIS_V_UNSTRUCTURED, BIS_R_no_records);
     } else {

@@ -290,15 +290,21 @@ static void judge(walk *w, int allow_confounded) {
         free(y);
         return;
     }
+    for (int arm = 0; arm < 2; arm++) {
+        char what[200];
+        if (!bis_header_contradicts(arm ? w->b : w->a, what, sizeof what)) continue;
+        say(h, BIS_R_header_inconsistent, "arm %c: %s", 'A' + arm, what);
+        return;
+    }
     const q4x_dump *lie = label_lies(w->a) ? w->a : label_lies(w->b) ? w->b : NULL;
     if (lie)
         say(h, BIS_R_label_contradicts_device, "label %.80s, device %.40s", bis_header_str(lie, "arm.label"),
             bis_header_str(lie, "arm.device"));
-    else if (allow_confounded || !(h->imported_a || h->imported_b))
+    else if (allow_confounded)
         ;
-    else if (h->unknown)
+    else if (h->unknown) /* whoever wrote it: nobody knows that the models are one, or what an arm claims */
         say(h, BIS_R_unknown_provenance, "arm %s", declares(w->a) ? "B" : "A");
-    else if (h->nlever > 1)
+    else if ((h->imported_a || h->imported_b) && h->nlever > 1)
         say(h, BIS_R_confounded_import, "%d declared differences", h->nlever);
 }
 

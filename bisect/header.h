@@ -59,6 +59,11 @@ int bis_header_is_device_pair(const bis_header *h);
 typedef enum { BIS_OTHER_RECORDING, BIS_SAME_RECORDING, BIS_UNTOLD } bis_recording;
 bis_recording bis_header_recording(const q4x_dump *a, const q4x_dump *b);
 
+/* 1 when the header of a dump of ours contradicts itself: the device and its spec, the levers and the words of the
+ * nodes; or, _prompt_, the prompt and the ids that forward 0 consumed. where: field, expected, found. */
+int bis_header_contradicts(const q4x_dump *d, char *where, size_t size);
+int bis_header_prompt_contradicts(const q4x_dump *d, char *where, size_t size);
+
 /* NULL when d2 may serve as a floor of d1 (same model, prompt, device, levers, kernels), else what differs. */
 const char *bis_header_other_arm(const bis_header *h);
 

@@ -345,11 +345,15 @@ static json_t *header(const mk_opts *o, const int32_t *prompt) {
         json_object_set_new(h, "model",
                             json_pack("{s:s, s:s, s:s}", "path", "models/m.gguf", "arch", "toy", "fingerprint",
                                       o->model ? o->model : "00ff"));
-        json_object_set_new(
-            h, "arm",
-            json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "label", o->label, "device", o->device ? o->device : "cpu",
-                      "spec", o->spec ? o->spec : "cpu", "profile", o->profile ? o->profile : "", "levers",
-                      words(o->levers, "{\"act\":\"f32\",\"gdn\":\"seq\"}"), "scoped", words(o->scoped, "[]")));
+        json_object_set_new(h, "arm",
+                            json_pack("{s:s, s:s, s:s, s:s, s:o, s:o}", "label", o->label, "device",
+                                      o->device ? o->device : "cpu", "spec",
+                                      o->spec     ? o->spec
+                                      : o->device ? o->device
+                                                  : "cpu",
+                                      "profile", o->profile ? o->profile : "", "levers",
+                                      words(o->levers, "{\"act\":\"f32\",\"gdn\":\"seq\"}"), "scoped",
+                                      words(o->scoped, "[]")));
     }
     json_object_set_new(h, "prompt", json_pack("{s:o, s:s}", "ids", ids, "text", o->text ? o->text : ""));
     const char *when = o->free_time ? o->free_time : "2026-01-01T00:00:00Z";

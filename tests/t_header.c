@@ -124,6 +124,7 @@ static void device_null(void **s) {
 
     pair_honest(&p); /* device and act: two levers, unless the device is known to move nothing */
     p.b.device = "cuda";
+    p.b.spec = "cuda:act=bf16";
     pair_expect(&p, "WITHIN_BAND CONFOUNDED(2: device, act)", "within_band", 0);
     bis_case_free(p.c);
     p.c = NULL;
@@ -158,6 +159,7 @@ static void device_null(void **s) {
     nb = mk_dump(&ob);
     pair_honest(&p);
     p.b.device = "cuda";
+    p.b.spec = "cuda:act=bf16";
     pair_make(&p);
     p.rq.null_a = na;
     p.rq.null_b = nb;

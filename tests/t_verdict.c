@@ -214,12 +214,59 @@ static void not_comparable(void **s) {
     expect(&p, "IDENTICAL", "bits_equal", 0);
 }
 
+/* A header that was edited: what a dump says of itself is said twice, and must be one thing. */
+static void header_inconsistent(void **s) {
+    (void)s;
+    enum { DEVICE, LEVERS, PROMPT, SHORT, SCOPED, IMPORTED, HONEST, CASES };
+    static const char *const where[] = {"arm B: arm.device: expected cpu as arm.spec has it, found cuda",
+                                        "arm B: arm.levers.act: expected bf16 as node emb has it, found f32",
+                                        "arm A: prompt.ids[2]: expected 13 as forward 0 has it, found 7",
+                                        "arm A: prompt.ids: expected the 5 ids of forward 0, found 4"};
+    for (int k = 0; k < CASES; k++) { /* the last three are twins */
+        pair p;
+        pair_honest(&p);
+        if (k == SCOPED) p.b.scoped = "[\"act=bf16@*\"]";
+        if (k == IMPORTED) p.b.imported = 1;
+        pair_make(&p);
+        json_t *arm = json_object_get(p.db->header, "arm");
+        if (k == DEVICE) json_object_set_new(arm, "device", json_string("cuda"));
+        if (k == LEVERS || k == SCOPED || k == IMPORTED)
+            json_object_set_new(json_object_get(arm, "levers"), "act", json_string("f32"));
+        for (int i = 0; i < 2 && (k == PROMPT || k == SHORT); i++) { /* both alike: the prompts are equal */
+            json_t *ids = json_object_get(json_object_get((i ? p.db : p.da)->header, "prompt"), "ids");
+            if (k == PROMPT)
+                json_array_set_new(ids, 2, json_integer(7));
+            else
+                json_array_remove(ids, 4);
+        }
+        pair_judge(&p);
+        assert_int_equal(p.c->reason == BIS_R_header_inconsistent, k < SCOPED);
+        if (k < SCOPED) {
+            assert_int_equal(p.c->verdict, BIS_V_NOT_COMPARABLE);
+            assert_int_equal(p.c->exit, 125);
+            assert_string_equal(p.c->where, where[k]);
+        }
+        pair_free(&p);
+    }
+}
+
 static void imports(void **s) {
     (void)s;
     pair p;
     pair_equal(&p);
     p.b.imported = 2;
     expect(&p, "NOT_COMPARABLE", "unknown_provenance", 125);
+
+    for (int k = 0; k < 2; k++) { /* a dump of ours that does not name its model; let through, and said */
+        pair_equal(&p);
+        p.hb.round = "gdn.core";
+        p.rq.allow_confounded = k;
+        pair_make(&p);
+        json_object_del(json_object_get(p.db->header, "model"), "fingerprint");
+        pair_expect(&p, k ? "FAULT CONFOUNDED(1: unknown provenance)" : "NOT_COMPARABLE",
+                    k ? "same_arithmetic_bits_differ" : "unknown_provenance", k ? 1 : 125);
+        pair_free(&p);
+    }
 
     pair_equal(&p); /* allowed: compared, and said */
     p.b.imported = 2;
@@ -609,6 +656,7 @@ int main(void) {
         cmocka_unit_test(unstructured),
         cmocka_unit_test(nothing_recorded_is_not_identical),
         cmocka_unit_test(not_comparable),
+        cmocka_unit_test(header_inconsistent),
         cmocka_unit_test(imports),
         cmocka_unit_test(non_finite),
         cmocka_unit_test(fault),
