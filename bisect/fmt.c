@@ -167,6 +167,13 @@ bis_str bis_id_label(const bis_case *c, int32_t f) {
     return r;
 }
 
+bis_str bis_content_text(const q4x_dump *d) {
+    static const q4x_hash none;
+    bis_str r = {""};
+    if (!q4x_hash_eq(&d->content, &none)) q4x_hash_hex(&d->content, r.s);
+    return r;
+}
+
 const char *bis_stream(const bis_pair *p) {
     static const char *const kinds[] = {"s.mlp", "out"};
     for (int i = 0; i < 2; i++)
@@ -238,7 +245,7 @@ const char *bis_cell_word(const bis_cell *x) {
         return bis_is_fault(x->why) ? "added, FAULT" : "added, out of band";
     case BIS_C_FLIPPED: return "behind a flip";
     case BIS_C_OUTLIER: return "gain outlier";
-    case BIS_C_PASSED: return "inherited";
+    case BIS_C_PASSED: return bis_unmeasured(x->why) ? "inherited, not judged" : "inherited";
     case BIS_C_NONE: break;
     }
     return x->in == BIS_SAME ? "added" : "inherited";

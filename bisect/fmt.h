@@ -45,6 +45,9 @@ void bis_fold(FILE *out, const char *first, const char *rest, const char *text);
 /* "every node ..." as a sentence: a capital, a full stop, folded. */
 void bis_sentence(FILE *out, const char *first, const char *text);
 
+/* Hash of a dump's content in hex; "": not known, for the dump is cut short. */
+bis_str bis_content_text(const q4x_dump *d);
+
 /* Label of id f: "same", "ROOT", "DOWNSTREAM(4)", "coincidental". */
 bis_str bis_id_label(const bis_case *c, int32_t f);
 

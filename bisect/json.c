@@ -149,14 +149,13 @@ static json_t *by_arm(const bis_count n[2]) {
 
 static json_t *arm(const bis_case *c, int b) {
     const q4x_dump *d = b ? c->rq.b : c->rq.a;
-    char hex[33];
-    q4x_hash_hex(&d->content, hex);
+    bis_str content = bis_content_text(d);
     json_t *ids = json_array();
     for (int32_t f = 0; f < d->nforwards; f++) json_array_append_new(ids, json_integer(d->forwards[f].sampled));
-    json_t *j = json_pack("{s:s, s:O?, s:O?, s:O?, s:O?, s:O?, s:s, s:o}", "label", bis_arm(c, b).s, "device",
+    json_t *j = json_pack("{s:s, s:O?, s:O?, s:O?, s:O?, s:O?, s:s?, s:o}", "label", bis_arm(c, b).s, "device",
                           bis_header_get(d, "arm.device"), "spec", bis_header_get(d, "arm.spec"), "profile",
                           bis_header_get(d, "arm.profile"), "levers", bis_header_get(d, "arm.levers"), "scoped",
-                          bis_header_get(d, "arm.scoped"), "content", hex, "ids", ids);
+                          bis_header_get(d, "arm.scoped"), "content", content.s[0] ? content.s : NULL, "ids", ids);
     if (!j) json_decref(ids);
     return j;
 }
@@ -257,6 +256,7 @@ static json_t *details(const bis_case *c) {
         json_object_set_new(j, "contrast_rms", known(c->choices.s, c->choices.s_n > 0));
         json_object_set_new(j, "contrast_n", json_integer(c->choices.s_n));
         json_object_set_new(j, "choices", choices(c));
+        json_object_set_new(j, "inherited_unjudged", json_integer(c->map.unjudged));
         json_object_set_new(j, "differing", nodes(c));
         json_object_set_new(j, "selections", selections(c));
     }

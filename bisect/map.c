@@ -54,7 +54,9 @@ int bis_map_make(const bis_pair *p, const bis_header *h, const bis_flips *s, bis
                  .nonfinite_f = -1,
                  .nonfinite_n = -1,
                  .both_f = -1,
-                 .both_n = -1};
+                 .both_n = -1,
+                 .far_f = -1,
+                 .far_n = -1};
     size_t n = (size_t)p->ncomparable * (size_t)p->nn;
     int rc = 0;
     m.cell = calloc(n ? n : 1, sizeof *m.cell);

@@ -69,6 +69,7 @@ typedef struct {
     int32_t noutliers;
     bis_outlier *outlier;
     int64_t unjudged;        /* inherited differences whose gain is unknown */
+    int32_t far_f, far_n;    /* the first of those that lies far from those inputs that are recorded; -1: none */
     int64_t states_unjudged; /* states that differ beside their op's output, without a band or a size */
 } bis_map;
 

@@ -29,6 +29,7 @@ typedef struct {
     const bis_flips *flips;
     carry *c;      /* [nn] of the forward at hand */
     int32_t *kind; /* [nn] */
+    double *came;  /* [nn] largest known distance that reached this node so far, through all forwards */
     double *usual; /* [nn] median norm of a row of this node in arm A, all comparable forwards; 0: not recorded */
     const char **kind_name;
     int32_t nkinds;
@@ -186,6 +187,26 @@ static char *mask_for(work *w, int32_t rows) {
     return w->mask;
 }
 
+/* Some input is unknown: is the difference far from those that are known? A state that is unknown holds what came in
+ * forwards before, so the largest that ever came stands for it. Nothing known, or a selection that differs: no. */
+static int far_off(work *w, int32_t f, int32_t n, const carry *in) {
+    bis_cell *c = bis_map_cell(w->m, w->p, f, n);
+    const bis_dist *d = c->dist;
+    const int32_t rows = d->row_d ? d->nrows : (int32_t)fmin((double)w->p->ta[bis_at(w->p, f, n)]->rows, INT32_MAX);
+    if (!(in->d > 0) || !bis_dist_usable(d)) return 0;
+    w->came[n] = fmax(w->came[n], in->d);
+    if (!bis_map_far(w->p, c, f, n, rel_all(w, d, n) / w->came[n])) return 0;
+    char *mask = mask_for(w, rows);
+    if (!mask) return -1;
+    if (bis_flips_mask(w->p, w->flips, f, n, d->row_d ? d->row0 : 0, rows, mask)) return 0;
+    c->why = BIS_R_inputs_not_recorded;
+    if (w->m->far_f < 0) {
+        w->m->far_f = f;
+        w->m->far_n = n;
+    }
+    return 0;
+}
+
 /* Gains of one inherited difference. */
 static int measure(work *w, int32_t f, int32_t n, const carry *in) {
     bis_cell *c = bis_map_cell(w->m, w->p, f, n);
@@ -198,7 +219,7 @@ static int measure(work *w, int32_t f, int32_t n, const carry *in) {
     }
     if (in->unknown || !(in->d > 0) || !bis_dist_usable(d)) {
         w->m->unjudged++;
-        return 0;
+        return in->unknown ? far_off(w, f, n, in) : 0;
     }
     c->gain = rel_all(w, d, n) / in->d;
     const q4x_tap *t0 = w->p->ta[bis_at(w->p, f, n)];
@@ -359,8 +380,9 @@ int bis_map_gains(bis_map *m, const bis_pair *p, const bis_flips *s, q4x_err *er
     int rc = -1;
     w.c = calloc((size_t)p->nn + 1, sizeof *w.c);
     w.kind = calloc((size_t)p->nn + 1, sizeof *w.kind);
+    w.came = calloc((size_t)p->nn + 1, sizeof *w.came);
     w.usual = calloc((size_t)p->nn + 1, sizeof *w.usual);
-    if (!w.c || !w.kind || !w.usual || name_kinds(&w) || usual_norms(&w)) goto done;
+    if (!w.c || !w.kind || !w.came || !w.usual || name_kinds(&w) || usual_norms(&w)) goto done;
     for (int32_t f = 0; f < p->ncomparable; f++)
         if (forward(&w, f)) goto done;
     if (bis_map_outliers(m, p, w.s, w.ns, w.kind_name, w.nkinds)) goto done;
@@ -368,6 +390,7 @@ int bis_map_gains(bis_map *m, const bis_pair *p, const bis_flips *s, q4x_err *er
 done:
     free(w.c);
     free(w.kind);
+    free(w.came);
     free(w.usual);
     free(w.kind_name);
     free(w.s);

@@ -19,6 +19,10 @@ typedef struct {
 int bis_map_outliers(bis_map *m, const bis_pair *p, bis_sample *s, int64_t n, const char *const *kind_name,
                      int32_t nkinds);
 
+/* 1 when a gain by those inputs that are recorded, others being unknown, is above every limit that a node of this width
+ * could have, and no rounding of the node's own explains the difference. NaN is no gain. */
+int bis_map_far(const bis_pair *p, const bis_cell *c, int32_t f, int32_t n, double gain); /* map_outliers.c */
+
 /* map_measure.c: how node n sees a difference of its inputs: by row as any other; by the root of that; by a measure of
  * its own of the first input (*ret: malloc'd, one number a row that was kept of it); not recorded. -1: no memory. */
 enum { BIS_BY_ROW, BIS_BY_ROOT, BIS_BY_OWN, BIS_BY_NOTHING };

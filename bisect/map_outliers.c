@@ -123,11 +123,17 @@ static double own_rounding(const bis_pair *p, int32_t f, int32_t n, const bis_ce
 }
 
 /* The difference fits into what the node itself may add. */
-static int fits_band(const bis_pair *p, const bis_cell *c, const bis_sample *s, int32_t row) {
+static int fits_band(const bis_pair *p, const bis_cell *c, int32_t f, int32_t n, int32_t row) {
     const bis_dist *d = c->dist;
-    const double may = BIS_BAND_LIMIT * own_rounding(p, s->f, s->n, c);
+    const double may = BIS_BAND_LIMIT * own_rounding(p, f, n, c);
     if (row < 0) return d->hi <= may * d->norm;
     return d->row_d[row] <= may * (d->row_d[row] / d->row_rel[row]); /* the row's part: by its part of the norm */
+}
+
+/* 8 (1 + 12 / n) of n = 1 is the largest limit there is of a usual gain of 1. */
+int bis_map_far(const bis_pair *p, const bis_cell *c, int32_t f, int32_t n, double gain) {
+    const q4x_tap *t = p->ta[bis_at(p, f, n)];
+    return gain > BIS_GAIN_LIMIT * (1 + 12.0) * few(t->rows * t->cols) && !fits_band(p, c, f, n, -1);
 }
 
 static int add_outlier(bis_map *m, bis_outlier o) {
@@ -146,12 +152,12 @@ static int judge(bis_map *m, const bis_pair *p, const bis_sample *s, int64_t n) 
     bis_outlier o = {.forward = s->f, .node = s->n, .row = -1};
     const int has_whole = s[0].row < 0;
     for (int64_t i = has_whole; i < n; i++) {
-        if (s[i].soft || s[i].g <= g->row_limit || fits_band(p, c, s, s[i].row)) continue;
+        if (s[i].soft || s[i].g <= g->row_limit || fits_band(p, c, s->f, s->n, s[i].row)) continue;
         if (!o.nrows++ || s[i].g > o.gain)
             o = (bis_outlier){s->f,   s->n, s[i].g, g->row_median, g->row_limit, g->row_n, c->dist->row0 + s[i].row,
                               o.nrows};
     }
-    if (!o.nrows && has_whole && !(s[0].g <= g->limit) && !fits_band(p, c, s, -1)) {
+    if (!o.nrows && has_whole && !(s[0].g <= g->limit) && !fits_band(p, c, s->f, s->n, -1)) {
         o = (bis_outlier){s->f, s->n, s[0].g, g->median, g->limit, g->n, -1, 0};
         for (int64_t i = 1, best = 0; i < n; i++) {
             if (!(s[i].g > g->limit)) continue;

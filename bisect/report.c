@@ -9,6 +9,8 @@
 #include <string.h>
 
 static const char *sentence(const bis_case *c) {
+    if (c->reason == BIS_R_inputs_not_recorded)
+        return "A node lies far from its recorded inputs, and others are not recorded: this cannot be judged.";
     if (bis_unmeasured(c->reason))
         return "The two runs part at a node, and how far is not known: this cannot be judged.";
     switch (c->verdict) {
@@ -144,9 +146,7 @@ static bis_str prompt_text(const q4x_dump *d) {
 }
 
 static void what(const bis_case *c, FILE *o) {
-    char ha[33], hb[33], *la = levers_text(c, 0), *lb = levers_text(c, 1);
-    q4x_hash_hex(&c->rq.a->content, ha);
-    q4x_hash_hex(&c->rq.b->content, hb);
+    char *la = levers_text(c, 0), *lb = levers_text(c, 1);
     fprintf(o, "## What was compared\n\n|   | arm A | arm B |\n|---|---|---|\n");
     row2(o, "label", bis_arm(c, 0).s, bis_arm(c, 1).s);
     row_key(c, o, "device", "arm.device");
@@ -156,7 +156,8 @@ static void what(const bis_case *c, FILE *o) {
     row_key(c, o, "architecture", "model.arch");
     row2(o, "prompt", prompt_text(c->rq.a).s, prompt_text(c->rq.b).s);
     row_key(c, o, "mode of the taps", "mode");
-    row2(o, "content of the dump", ha, hb);
+    bis_str ha = bis_content_text(c->rq.a), hb = bis_content_text(c->rq.b);
+    row2(o, "content of the dump", ha.s[0] ? ha.s : "not known", hb.s[0] ? hb.s : "not known");
     free(la);
     free(lb);
     fputc('\n', o);
@@ -254,7 +255,7 @@ static void list(FILE *o, const char *head, const bis_lines *l, const char *none
 static void verdict(const bis_case *c, FILE *o) {
     fprintf(o, "## Verdict\n\n**`%s`** (`%s`), exit %d.\n\n", c->name, bis_reason_word(c->reason), c->exit);
     bis_sentence(o, "",
-                 bis_unmeasured(c->reason) ? "a difference whose size was not recorded: not judged"
+                 bis_unmeasured(c->reason) ? "a difference of which not all was recorded that judges it: not judged"
                                            : bis_verdict_text(c->verdict));
     bis_sentence(o, "", bis_reason_text(c->reason));
     if (c->where[0]) fprintf(o, "Where: `%s`.\n", c->where);

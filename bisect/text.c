@@ -98,6 +98,23 @@ static void ids_line(pen *w, const char *label, const q4x_dump *d, int32_t mark)
     w->lines++;
 }
 
+/* What the ids that differ behind the first one are, as the report labels each (bis_id_label). */
+static const char *later(const bis_case *c) {
+    const bis_pair *p = c->pair;
+    int root = 0, downstream = 0;
+    for (int32_t f = c->choices.first + 1; f < p->nf; f++) {
+        if (BIS_FA(p, f)->sampled == BIS_FB(p, f)->sampled) continue;
+        if (f < p->ncomparable)
+            root = 1;
+        else
+            downstream = 1;
+    }
+    return root && downstream ? "; later ones are ROOT or downstream"
+           : root             ? "; later ones are ROOT too"
+           : downstream       ? "; later ones are downstream"
+                              : "";
+}
+
 static void tokens(pen *w) {
     const bis_choices *k = &w->c->choices;
     ids_line(w, "ids A", w->c->rq.a, k->first);
@@ -107,8 +124,8 @@ static void tokens(pen *w) {
         return;
     }
     const bis_choice *x = &k->choice[k->first];
-    line(w, "", "common prefix %d, first disagreement at id %d (%d | %d): ROOT; later ones are downstream", k->prefix,
-         k->first, x->a, x->b);
+    line(w, "", "common prefix %d, first disagreement at id %d (%d | %d): ROOT%s", k->prefix, k->first, x->a, x->b,
+         later(w->c));
     if (!x->logits) {
         line(w, "decision", "logit rows ABSENT: what decides the id cannot be said");
         return;
@@ -153,6 +170,9 @@ static void nodes(pen *w) {
         one_node(w, "out", m->out_f, m->out_n);
         about(w, m->out_f, m->out_n);
     }
+    if (m->unjudged)
+        line(w, "unjudged", "%lld of %lld differences: inherited, distances of their inputs not recorded",
+             (long long)m->unjudged, (long long)m->ndiff);
     for (int32_t i = 0; i < m->noutliers && i < 2; i++) {
         const bis_outlier *o = &m->outlier[i];
         line(w, i ? "" : "outlier", "%s f%d: gain %s, median of its kind %s (n = %lld)%s",

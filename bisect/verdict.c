@@ -91,7 +91,11 @@ void bis_verdict_find(bis_case *c) {
     } else if (!out_of_band(c)) {
         if (c->choices.ndiffer)
             tokens(c);
-        else
+        else if (m->far_f >= 0) {
+            give(c, BIS_V_DIVERGED, BIS_R_inputs_not_recorded);
+            c->contaminated = 1;
+            at_node(c, m->far_f, m->far_n);
+        } else
             give(c, BIS_V_WITHIN_BAND, BIS_R_within_band);
     }
 }

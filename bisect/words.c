@@ -22,7 +22,8 @@ const char *bis_verdict_name(bis_verdict v) {
     return verdicts[v].name;
 }
 int bis_unmeasured(bis_reason r) {
-    return r == BIS_R_band_not_recorded || r == BIS_R_distance_not_recorded || r == BIS_R_rows_not_kept;
+    return r == BIS_R_band_not_recorded || r == BIS_R_distance_not_recorded || r == BIS_R_rows_not_kept ||
+           r == BIS_R_inputs_not_recorded;
 }
 
 int bis_exit(bis_verdict v, bis_reason r) {

@@ -308,6 +308,52 @@ static void downstream_is_labelled(void **s) {
     pair_free(&p);
 }
 
+/* The summary says of later ids what the report labels them. */
+static void later_ids(void **s) {
+    static const int32_t sa[] = {4, 17, 20, 8, 9, 5}, sb[] = {4, 17, 21, 7, 9, 6}, sc[] = {4, 17, 21, 8, 9, 5};
+    static const int32_t force[] = {4, 17, 20, 8, 9};
+    static const char *const want[] = {"ROOT; later ones are downstream\n", "ROOT\n",
+                                       "ROOT; later ones are ROOT too\n"};
+    (void)s;
+    for (int k = 0; k < 3; k++) { /* behind it; none; forced ids, where each is one of its own */
+        pair p;
+        pair_equal(&p);
+        p.a.sampled = sa;
+        p.b.sampled = k == 1 ? sc : sb;
+        if (k == 2) p.a.force = p.b.force = force;
+        p.a.no_logits = p.b.no_logits = 1;
+        pair_make(&p);
+        pair_judge(&p);
+        char *t = render(p.c, text_fn);
+        if (!strstr(t, want[k])) fail_msg("'%s' is not in %s", want[k], t);
+        free(t);
+        pair_free(&p);
+    }
+}
+
+/* A dump without an end has no hash of its content. */
+static void content_of_a_cut_dump(void **s) {
+    (void)s;
+    for (int k = 0; k < 2; k++) {
+        pair p;
+        pair_equal(&p);
+        pair_make(&p);
+        p.da->content = p.db->content = (q4x_hash){{1}};
+        if (k) p.db->content = (q4x_hash){{0}};
+        p.rq.truncated_b = k;
+        pair_judge(&p);
+        char *t = render(p.c, bis_report);
+        assert_int_equal(strstr(t, "| 01000000000000000000000000000000 | not known |") != NULL, k);
+        assert_int_equal(strstr(t, "not known |") != NULL, k);
+        free(t);
+        json_t *j = bis_json(p.c, &(bis_names){.a = "a", .b = "b"});
+        json_t *b = json_object_get(json_object_get(json_object_get(j, "details"), "b"), "content");
+        assert_int_equal(json_is_null(b), k);
+        json_decref(j);
+        pair_free(&p);
+    }
+}
+
 /* The same runs recorded at another time, on another day, under other names: the same bytes outside the fence. */
 static void reproducible(void **s) {
     (void)s;
@@ -405,9 +451,16 @@ static void every_ending_renders(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(json_schema),     cmocka_unit_test(json_of_nothing),        cmocka_unit_test(terminal),
-        cmocka_unit_test(report_sections), cmocka_unit_test(downstream_is_labelled), cmocka_unit_test(reproducible),
-        cmocka_unit_test(hostile_names),   cmocka_unit_test(every_ending_renders),
+        cmocka_unit_test(json_schema),
+        cmocka_unit_test(json_of_nothing),
+        cmocka_unit_test(terminal),
+        cmocka_unit_test(report_sections),
+        cmocka_unit_test(downstream_is_labelled),
+        cmocka_unit_test(later_ids),
+        cmocka_unit_test(content_of_a_cut_dump),
+        cmocka_unit_test(reproducible),
+        cmocka_unit_test(hostile_names),
+        cmocka_unit_test(every_ending_renders),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
