@@ -171,6 +171,59 @@ static int bands_recorded(const bis_case *c) {
     return json_is_true(bis_header_get(c->rq.a, "bands")) && json_is_true(bis_header_get(c->rq.b, "bands"));
 }
 
+static int is_full(const q4x_dump *d) {
+    const char *mode = bis_header_str(d, "mode");
+    return mode && !strcmp(mode, "full");
+}
+
+static int rows_chosen(const q4x_dump *d) {
+    const json_t *r = bis_header_get(d, "rows");
+    return json_integer_value(json_array_get(r, 0)) || json_integer_value(json_array_get(r, 1));
+}
+
+/* Bands of every node in every layer: fewer would leave out what is recorded now, and the next record would lack that.
+ * Full tensors, rows and controls stay too. all_rows: those are what is missing. */
+static void again_all(bis_case *c, int all_rows, const char *before, const char *what, const char *after) {
+    char options[120];
+    snprintf(options, sizeof options, "%s--bands%s --node '*'%s",
+             is_full(c->rq.a) && is_full(c->rq.b) ? "--mode full " : "",
+             all_rows || rows_chosen(c->rq.a) || rows_chosen(c->rq.b) ? " --rows all" : "",
+             bis_both(c->perturbation).measured && bis_both(c->read_twice).measured ? " --controls" : "");
+    again(c, options, "%s %s%s", before, what, after);
+}
+
+/* A node that differs and whose distance --node '*' would record. */
+static int more_to_record(const bis_case *c) {
+    const bis_pair *p = c->pair;
+    for (int32_t f = 0; f < p->ncomparable; f++)
+        for (int32_t n = 0; n < p->nn; n++) {
+            const bis_dist *d = bis_map_cell(&c->map, p, f, n)->dist;
+            if (d && !d->nonfinite && !bis_dist_ranked(d)) return 1;
+        }
+    return 0;
+}
+
+/* Silence about differences that nothing judged. */
+static void next_for_unjudged(bis_case *c) {
+    const int quiet = c->verdict == BIS_V_WITHIN_BAND || c->verdict == BIS_V_TIE || c->verdict == BIS_V_TOKENS_DIFFER;
+    if (!c->map.unjudged || !(quiet || c->reason == BIS_R_inputs_not_recorded) || !more_to_record(c)) return;
+    char n[24];
+    snprintf(n, sizeof n, "%lld", (long long)c->map.unjudged);
+    again_all(c, 0, "judges", n, " inherited differences, whose inputs' distances are not recorded.");
+}
+
+/* The tensors of some nodes, with the bands that are recorded now. Nothing is said where both arms have that of this
+ * node: no record adds to it. */
+static void again_full(bis_case *c, const char *nodes, const char *what) {
+    const bis_map *m = &c->map;
+    const q4x_tap *a = c->pair->ta[bis_at(c->pair, m->out_f, m->out_n)],
+                  *b = c->pair->tb[bis_at(c->pair, m->out_f, m->out_n)];
+    char options[120];
+    if (a->has_full && b->has_full) return;
+    snprintf(options, sizeof options, "--mode full%s%s", bands_recorded(c) ? " --bands" : "", nodes);
+    again(c, options, "%s", what);
+}
+
 static void next_for_node(bis_case *c) {
     const bis_map *m = &c->map;
     char lay[24] = "", only[96], wide[96];
@@ -181,35 +234,41 @@ static void next_for_node(bis_case *c) {
     if (k->layer >= 0) snprintf(lay, sizeof lay, " --layer %d", k->layer);
     snprintf(only, sizeof only, "%s --node '%.60s'", lay, bis_kind(name)); /* this node */
     snprintf(wide, sizeof wide, "%s --node '*'", lay);                     /* its layer */
-    char options[120];
+    char what[240];
     switch (x->why) {
     case BIS_R_band_not_recorded:
         if (bis_states_no_band(k)) {
-            snprintf(options, sizeof options, "--mode full%s", only);
-            again(c, options, "the tensors of %s themselves; its op states no band, so no record can judge it.", name);
-            break;
+            snprintf(what, sizeof what,
+                     "the tensors of %.80s themselves; its op states no band, so no record can judge it.", name);
+            again_full(c, only, what);
+        } else if (bands_recorded(c)) {
+            again_all(c, 0, "says whether", name, " is within its rounding.");
+        } else {
+            again(c, "--bands", "says whether %s is within its rounding.", name);
         }
-        snprintf(options, sizeof options, "--bands%s", bands_recorded(c) ? wide : "");
-        again(c, options, "says whether %s is within its rounding.", name);
         break;
     case BIS_R_distance_not_recorded:
-        snprintf(options, sizeof options, "--bands%s", kept_by_default(c, m->out_n) ? "" : wide);
-        again(c, options, "says how far %s lies apart, and whether that is its rounding.", name);
+        if (kept_by_default(c, m->out_n))
+            again(c, "--bands", "says how far %s lies apart, and whether that is its rounding.", name);
+        else
+            again_all(c, 0, "says how far", name, " lies apart, and whether that is its rounding.");
         break;
     case BIS_R_rows_not_kept:
-        snprintf(options, sizeof options, "--bands --rows all%s", kept_by_default(c, m->out_n) ? "" : wide);
-        again(c, options, "not all rows of %s were kept.", name);
+        if (kept_by_default(c, m->out_n))
+            again(c, "--bands --rows all", "not all rows of %s were kept.", name);
+        else
+            again_all(c, 1, "not all rows of", name, " were kept.");
         break;
     case BIS_R_gain_outlier:
     case BIS_R_distance_not_finite:
-        snprintf(options, sizeof options, "--mode full%s", wide);
-        again(c, options,
-              "with the inputs of %s in forward %d at hand, added and inherited difference can be told apart.", name,
-              m->out_f);
+        snprintf(what, sizeof what,
+                 "with the inputs of %.80s in forward %d at hand, added and inherited difference can be told apart.",
+                 name, m->out_f);
+        again_full(c, wide, what);
         break;
     default:
-        snprintf(options, sizeof options, "--mode full%s", only);
-        again(c, options, "the tensors of %s themselves.", name);
+        snprintf(what, sizeof what, "the tensors of %.80s themselves.", name);
+        again_full(c, only, what);
         break;
     }
 }
@@ -249,6 +308,8 @@ static void next_separating(bis_case *c) {
                 h->lever[i].a);
 }
 
+static int fault_reads_weights(const bis_case *c);
+
 static void next(bis_case *c) {
     const bis_request *q = &c->rq;
     if (c->verdict == BIS_V_TRUNCATED)
@@ -264,7 +325,10 @@ static void next(bis_case *c) {
     if (c->compared) {
         next_for_node(c);
         next_for_tokens(c);
+        next_for_unjudged(c);
     }
+    if (c->compared && fault_reads_weights(c))
+        bis_say(&c->next, "`q4x info --hash MODEL` of the models of both arms: are all their weights equal?");
     next_separating(c);
     if (c->compared && !q->floor_a)
         bis_say(&c->next, "Arm A a second time, given as `--floor-a`: is it equal to itself?");
@@ -318,6 +382,23 @@ static void limits_unequal(bis_case *c) {
                       : "");
 }
 
+/* The op of the FAULT multiplies or gathers by weights that may be longer than what the fingerprint reads of them. */
+static int fault_reads_weights(const bis_case *c) {
+    static const char *const ops[] = {"embed", "rmsnorm", "matmul", "conv1d", "moe_expert", "ple_gather", "ple_conv"};
+    const char *op = c->verdict == BIS_V_FAULT ? c->pair->a->nodes[c->map.fault_n].op : NULL;
+    for (size_t i = 0; op && i < sizeof ops / sizeof *ops; i++)
+        if (!strcmp(op, ops[i])) return 1;
+    return 0;
+}
+
+static void limits_weights(bis_case *c) {
+    if (fault_reads_weights(c))
+        bis_say(&c->limits,
+                "That both arms read equal weights: a model's fingerprint samples 4096 bytes at each end of every "
+                "tensor, and other weights between them would look like this FAULT (`q4x info --hash MODEL` reads "
+                "all).");
+}
+
 static void limits_verdict(bis_case *c) {
     const bis_map *m = &c->map;
     if (c->verdict == BIS_V_WITHIN_BAND || c->verdict == BIS_V_TIE || c->verdict == BIS_V_TOKENS_DIFFER)
@@ -363,6 +444,7 @@ static void limits(bis_case *c) {
         return;
     }
     limits_verdict(c);
+    limits_weights(c);
     if (c->confounded)
         bis_say(&c->limits, "Which of the %d declared differences is responsible: nothing is attributed to a lever.",
                 c->confounded);

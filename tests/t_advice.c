@@ -91,14 +91,11 @@ static void rows_of_a_long_prompt(void **s) {
     pair_make(&p);
     pair_judge(&p);
     assert_int_equal(p.c->reason, BIS_R_rows_not_kept);
-    assert_true(
-        says(&p.c->next, "`--bands --rows all --layer 0 --node '*'`: not all rows of L00.moe.logits were kept"));
-    expect_command(
-        p.c, 0, "q4x tap models/m.gguf --ids 3,8,13,18,23 -n 6 --bands --rows all --layer 0 --node '*' --arm again-a");
-    expect_command(
-        p.c, 1,
-        "q4x tap models/m.gguf --ids 3,8,13,18,23 -n 6 --spec cpu:act=bf16 --bands --rows all --layer 0 --node '*' "
-        "--arm again-b");
+    assert_true(says(&p.c->next, "`--bands --rows all --node '*'`: not all rows of L00.moe.logits were kept"));
+    expect_command(p.c, 0, "q4x tap models/m.gguf --ids 3,8,13,18,23 -n 6 --bands --rows all --node '*' --arm again-a");
+    expect_command(p.c, 1,
+                   "q4x tap models/m.gguf --ids 3,8,13,18,23 -n 6 --spec cpu:act=bf16 --bands --rows all --node '*' "
+                   "--arm again-b");
     pair_free(&p);
 }
 
@@ -174,8 +171,8 @@ static void bands(void **s) {
         pair_judge(&p);
         assert_int_equal(p.c->reason, BIS_R_band_not_recorded);
         assert_string_equal(p.c->again, k == 0   ? "--bands"
-                                        : k == 1 ? "--bands --layer 0 --node '*'"
-                                                 : "--mode full --layer 0 --node 'gdn.core'");
+                                        : k == 1 ? "--bands --node '*'"
+                                                 : "--mode full --bands --layer 0 --node 'gdn.core'");
         assert_int_equal(says(&p.c->next, "its op states no band"), k == 2);
         pair_free(&p);
     }
@@ -214,6 +211,115 @@ static void parted_ids(void **s) {
         free(got);
     }
     pair_free(&p);
+}
+
+/* What is recorded already is asked for again: rows, full tensors. A layer alone would leave out the others. */
+static void what_is_recorded_stays(void **s) {
+    (void)s;
+    for (int k = 0; k < 3; k++) { /* as by default; all rows; full tensors too */
+        pair p;
+        pair_honest(&p);
+        p.hb.round = "moe.logits"; /* --bands alone keeps no more of it than bits */
+        pair_make(&p);
+        for (int arm = 0; arm < 2; arm++) {
+            json_t *h = (arm ? p.db : p.da)->header;
+            for (int f = 0; f < 6; f++) mk_tap(arm ? p.db : p.da, f, "L00.moe.logits")->has_sketch = 0;
+            json_object_set_new(h, "rows", k ? json_pack("[i, i]", 0, -1) : json_pack("[i, i]", 0, 0));
+            json_object_set_new(h, "mode", json_string(k == 2 ? "full" : "sketch"));
+        }
+        pair_judge(&p);
+        assert_int_equal(p.c->reason, BIS_R_distance_not_recorded);
+        assert_string_equal(p.c->again, k == 0   ? "--bands --node '*'"
+                                        : k == 1 ? "--bands --rows all --node '*'"
+                                                 : "--mode full --bands --rows all --node '*'");
+        pair_free(&p);
+    }
+}
+
+/* Full tensors of an outlier are asked for once. */
+static void tensors_are_asked_for_once(void **s) {
+    (void)s;
+    for (int k = 0; k < 2; k++) {
+        pair p;
+        pair_honest(&p);
+        p.a.full = p.b.full = k;
+        p.a.rms = p.b.rms = 1e-3;
+        p.hb.plant = "L02.blk";
+        p.hb.plant_f = 1;
+        p.hb.plant_row = -1;
+        p.hb.factor = -1;
+        pair_make(&p);
+        pair_judge(&p);
+        assert_int_equal(p.c->reason, BIS_R_gain_outlier);
+        assert_string_equal(p.c->again, k ? "" : "--mode full --layer 2 --node '*'");
+        pair_free(&p);
+    }
+}
+
+/* ---- differences that nothing judged ---- */
+
+/* A planted sign behind unequal inputs, one of which is a state without a distance: seen only if they are recorded.
+ * Twins: without the fault; all recorded; a fault against an equal arm, which has nothing unjudged. */
+static void unjudged_differences(void **s) {
+    (void)s;
+    enum { HONEST, FAULTY, RECORDED, CASES };
+    for (int k = 0; k < CASES; k++) {
+        pair p;
+        pair_honest(&p);
+        p.a.rms = p.b.rms = 1e-3;
+        if (k != HONEST) {
+            p.hb.plant = "L02.gdn.core";
+            p.hb.plant_f = 2;
+            p.hb.plant_row = -1;
+            p.hb.factor = -1;
+        }
+        pair_make(&p);
+        for (int arm = 0; arm < 2 && k != RECORDED; arm++)
+            for (int f = 0; f < 6; f++)
+                for (int l = 0; l < 4; l++) {
+                    char state[32];
+                    snprintf(state, sizeof state, "L%02d.state.delta", l);
+                    mk_tap(arm ? p.db : p.da, f, state)->has_sketch = 0;
+                }
+        pair_judge(&p);
+        char *text = text_of(p.c);
+        json_t *j = bis_json(p.c, &(bis_names){.a = "a", .b = "b"});
+        const json_int_t n = json_integer_value(json_object_get(json_object_get(j, "details"), "inherited_unjudged"));
+        assert_int_equal(n, p.c->map.unjudged);
+        assert_int_equal(n > 0, k != RECORDED);
+        assert_int_equal(times(text, "\nunjudged  "), k != RECORDED);
+        if (k == RECORDED) {
+            assert_int_equal(p.c->reason, BIS_R_gain_outlier);
+            assert_int_equal(p.c->exit, 1);
+        } else {
+            assert_int_equal(p.c->reason, k == FAULTY ? BIS_R_inputs_not_recorded : BIS_R_within_band);
+            assert_int_equal(p.c->exit, k == FAULTY ? 125 : 0);
+            assert_string_equal(p.c->again, "--bands --node '*'");
+            assert_non_null(strstr(p.c->next.line[0], "inherited differences, whose inputs' distances are not"));
+        }
+        if (k == FAULTY) assert_string_equal(p.c->where, "L02.gdn.core in forward 2");
+        assert_int_equal(times(text, "inherited, not judged") > 0, k == FAULTY);
+        json_decref(j);
+        free(text);
+        pair_free(&p);
+    }
+}
+
+/* ---- weights that a fingerprint does not read ---- */
+
+static void weights_between_the_ends(void **s) {
+    (void)s;
+    for (int k = 0; k < 2; k++) { /* a matmul; the twin: an op without weights */
+        pair p;
+        pair_equal(&p);
+        p.hb.round = k ? "L01.gdn.core" : "L01.blk";
+        pair_make(&p);
+        pair_judge(&p);
+        assert_int_equal(p.c->verdict, BIS_V_FAULT);
+        assert_int_equal(says(&p.c->limits, "That both arms read equal weights"), !k);
+        assert_int_equal(says(&p.c->next, "`q4x info --hash MODEL`"), !k);
+        pair_free(&p);
+    }
 }
 
 /* Words from files cannot leave their quotes. */
@@ -255,6 +361,10 @@ static void no_command(void **s) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_recorded_stays),
+        cmocka_unit_test(tensors_are_asked_for_once),
+        cmocka_unit_test(unjudged_differences),
+        cmocka_unit_test(weights_between_the_ends),
         cmocka_unit_test(what_unequal_inputs_hide),
         cmocka_unit_test(rows_of_a_long_prompt),
         cmocka_unit_test(what_bands_keep_need_not_be_asked_for),

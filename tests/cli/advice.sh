@@ -28,3 +28,12 @@ again a b
 # ids that part
 tap -n 8 --bands --ids 366,380,486,573,261 --arm a; tap -n 8 --bands --ids 366,380,486,573,261 --arm b --lever act=bf16
 again a b
+# an order of sums that parts everywhere: the advice comes to an end, for it keeps what is recorded
+for dot in serial q8k; do
+    tap --ids 1,2,3 --bands --arm a; tap --ids 1,2,3 --bands --arm b --lever dot=$dot
+    again a b
+    q4x bisect again-a again-b | grep -c '^ *q4x tap'
+done
+# a sign behind inputs that are not recorded: not passed over, and named once they are
+tap --ids 1,2,3 --bands --arm a; tap --ids 1,2,3 --bands --arm b --lever act=bf16 --lever plant=sign@L06.gdn.v#2
+again a b
