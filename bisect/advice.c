@@ -212,6 +212,20 @@ static void next_for_unjudged(bis_case *c) {
     again_all(c, 0, "judges", n, " inherited differences, whose inputs' distances are not recorded.");
 }
 
+/* A difference was judged at equal inputs in another layer: a record of this layer alone would lack what judged it, and
+ * the next verdict would stop there. A FAULT is one by its bits, which every record has. */
+static int needs_other_layers(const bis_case *c) {
+    const bis_pair *p = c->pair;
+    const int32_t layer = p->a->nodes[c->map.out_n].layer;
+    if (c->verdict == BIS_V_FAULT) return 0;
+    for (int32_t f = 0; f < p->ncomparable; f++)
+        for (int32_t n = 0; n < p->nn; n++)
+            if (p->a->nodes[n].layer >= 0 && p->a->nodes[n].layer != layer &&
+                bis_map_cell(&c->map, p, f, n)->cls == BIS_C_WITHIN)
+                return 1;
+    return 0;
+}
+
 /* The tensors of some nodes, with the bands that are recorded now. Nothing is said where both arms have that of this
  * node: no record adds to it. */
 static void again_full(bis_case *c, const char *nodes, const char *what) {
@@ -220,7 +234,8 @@ static void again_full(bis_case *c, const char *nodes, const char *what) {
                   *b = c->pair->tb[bis_at(c->pair, m->out_f, m->out_n)];
     char options[120];
     if (a->has_full && b->has_full) return;
-    snprintf(options, sizeof options, "--mode full%s%s", bands_recorded(c) ? " --bands" : "", nodes);
+    snprintf(options, sizeof options, "--mode full%s%s", bands_recorded(c) ? " --bands" : "",
+             needs_other_layers(c) ? " --node '*'" : nodes);
     again(c, options, "%s", what);
 }
 

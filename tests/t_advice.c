@@ -236,13 +236,14 @@ static void what_is_recorded_stays(void **s) {
     }
 }
 
-/* Full tensors of an outlier are asked for once. */
+/* Full tensors of an outlier are asked for once, of its layer where no other holds a source. */
 static void tensors_are_asked_for_once(void **s) {
     (void)s;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         pair p;
         pair_honest(&p);
-        p.a.full = p.b.full = k;
+        p.a.full = p.b.full = k == 1;
+        if (k < 2) p.hb.round = "emb";
         p.a.rms = p.b.rms = 1e-3;
         p.hb.plant = "L02.blk";
         p.hb.plant_f = 1;
@@ -251,7 +252,9 @@ static void tensors_are_asked_for_once(void **s) {
         pair_make(&p);
         pair_judge(&p);
         assert_int_equal(p.c->reason, BIS_R_gain_outlier);
-        assert_string_equal(p.c->again, k ? "" : "--mode full --layer 2 --node '*'");
+        assert_string_equal(p.c->again, k == 0   ? "--mode full --layer 2 --node '*'"
+                                        : k == 1 ? ""
+                                                 : "--mode full --node '*'");
         pair_free(&p);
     }
 }

@@ -37,3 +37,8 @@ done
 # a sign behind inputs that are not recorded: not passed over, and named once they are
 tap --ids 1,2,3 --bands --arm a; tap --ids 1,2,3 --bands --arm b --lever act=bf16 --lever plant=sign@L06.gdn.v#2
 again a b
+# both: every layer holds a source, so that the tensors of one alone would leave out what judged the others
+tap --ids 1,2,3 --bands --arm a --lever dot=serial; tap --ids 1,2,3 --bands --arm b --lever plant=sign@L06.gdn.v#2
+again a b
+again again-a again-b
+q4x bisect again-a again-b | grep -c '^ *q4x tap' || true
