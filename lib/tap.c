@@ -79,7 +79,7 @@ int q4x_tap_keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) 
         tn->full = p;
         tn->full_cap = need;
     }
-    memcpy(tn->full + row * (size_t)ev->row0, ev->data, row * (size_t)ev->nrows);
+    if (need) memcpy(tn->full + row * (size_t)ev->row0, ev->data, row * (size_t)ev->nrows); /* a state may be empty */
     return 0;
 }
 
