@@ -39,7 +39,8 @@ static json_t *dump_json(const q4x_dump *d, int whole) {
     json_t *forwards = json_array();
     for (int f = 0; f < d->nforwards; f++) {
         const q4x_forward *w = &d->forwards[f];
-        json_t *odd = nonfinite(w) < 0 ? json_null() : json_integer(nonfinite(w));
+        const int32_t bad = nonfinite(w);
+        json_t *odd = bad < 0 ? json_null() : json_integer(bad);
         json_array_append_new(forwards, json_pack("{s:i, s:o, s:i, s:b, s:i, s:o, s:i}", "forward", w->index, "ids",
                                                   cmd_ids(w->ids, w->n_ids), "position", w->pos0, "forced", w->forced,
                                                   "sampled", w->sampled, "nonfinite", odd, "taps", w->ntaps));
@@ -78,10 +79,11 @@ static void dump_text(const q4x_dump *d, int whole, int verbose) {
     for (int f = 0; f < d->nforwards; f++) {
         const q4x_forward *w = &d->forwards[f];
         printf("%7d  %8d  %8d  %6s  %7d  ", w->index, w->pos0, w->n_ids, w->forced ? "yes" : "no", w->sampled);
-        if (nonfinite(w) < 0)
+        const int32_t bad = nonfinite(w);
+        if (bad < 0)
             printf("%9s", "-");
         else
-            printf("%9d", nonfinite(w));
+            printf("%9d", bad);
         printf("  %8d\n", w->ntaps);
     }
     if (!verbose) return;

@@ -323,7 +323,14 @@ static void next_separating(bis_case *c) {
                 h->lever[i].a);
 }
 
-static int fault_reads_weights(const bis_case *c);
+/* The op of the FAULT multiplies or gathers by weights that may be longer than what the fingerprint reads of them. */
+static int fault_reads_weights(const bis_case *c) {
+    static const char *const ops[] = {"embed", "rmsnorm", "matmul", "conv1d", "moe_expert", "ple_gather", "ple_conv"};
+    const char *op = c->verdict == BIS_V_FAULT ? c->pair->a->nodes[c->map.fault_n].op : NULL;
+    for (size_t i = 0; op && i < sizeof ops / sizeof *ops; i++)
+        if (!strcmp(op, ops[i])) return 1;
+    return 0;
+}
 
 static void next(bis_case *c) {
     const bis_request *q = &c->rq;
@@ -395,15 +402,6 @@ static void limits_unequal(bis_case *c) {
         c->confounded ? " Where one declared difference makes inputs unequal, what another does is not seen either: "
                         "pairs that differ in one lever leave fewer such nodes."
                       : "");
-}
-
-/* The op of the FAULT multiplies or gathers by weights that may be longer than what the fingerprint reads of them. */
-static int fault_reads_weights(const bis_case *c) {
-    static const char *const ops[] = {"embed", "rmsnorm", "matmul", "conv1d", "moe_expert", "ple_gather", "ple_conv"};
-    const char *op = c->verdict == BIS_V_FAULT ? c->pair->a->nodes[c->map.fault_n].op : NULL;
-    for (size_t i = 0; op && i < sizeof ops / sizeof *ops; i++)
-        if (!strcmp(op, ops[i])) return 1;
-    return 0;
 }
 
 static void limits_weights(bis_case *c) {

@@ -154,10 +154,13 @@ static int room_for_before(q4x_run *r, q4x_err *err) {
     return 0;
 }
 
-static k_state *copy_before(q4x_run *r, const k_state *st) {
+/* The state before the call also as a copy, where it is kept. */
+static void keep_before(q4x_run *r, int32_t node, k_call *c) {
+    const k_state *st = c->st[0];
+    if (!r->before.f || !st || !keeps(r, node)) return;
     r->before = (k_state){.f = r->before.f, .cols = st->cols, .cap = st->cap, .rows = st->rows};
     memcpy(r->before.f, st->f, (size_t)(st->cap * st->cols) * sizeof(float));
-    return &r->before;
+    c->st[1] = &r->before;
 }
 
 static int alloc_arena(q4x_run *r, q4x_err *err) {
@@ -290,7 +293,7 @@ static int show(q4x_run *r, q4x_node_event *ev, q4x_err *err) {
 /* What the node reads is here, the state before it also as a copy if it is kept. */
 static int bring_here(q4x_run *r, int32_t i, k_call *c, q4x_err *err) {
     int rc = q4x_run_dev_operands(r, i, c, err);
-    if (!rc && r->before.f && c->st[0] && keeps(r, i)) c->st[1] = copy_before(r, c->st[0]);
+    if (!rc) keep_before(r, i, c);
     return rc;
 }
 
@@ -340,7 +343,7 @@ static int step(q4x_run *r, int32_t i, const k_call *base, const int32_t *ids, i
     ev.cols = c.cols;
     ev.data = c.out;
     if (r->dev) return step_on_device(r, i, &c, &ev, err);
-    if (r->before.f && c.st[0] && keeps(r, i)) c.st[1] = copy_before(r, c.st[0]);
+    keep_before(r, i, &c);
     int kept, rc;
     q4x_plants_before(r->plants, i, &c);
     if (r->plan->node[i].op != K_OP_alias) k_ops[r->plan->node[i].op].cpu(&c);

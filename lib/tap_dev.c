@@ -57,6 +57,10 @@ static int nomem(q4x_err *err) {
     return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
 }
 
+static int is_ids(const q4x_tapset *t, const piece *p) {
+    return p->what == A_NODE && q4x_run_plan(t->run)->node[p->ev.node].is_ids;
+}
+
 static size_t rounded(size_t n) {
     return (n + ALIGN - 1) / ALIGN * ALIGN;
 }
@@ -188,7 +192,7 @@ static void take_counts(q4x_tapset *t, const piece *p) {
 }
 
 /* A tile's results into its record. */
-static int take(q4x_tapset *t, const piece *p, int is_ids, q4x_err *err) {
+static int take(q4x_tapset *t, const piece *p, int ids, q4x_err *err) {
     const q4x_tapdev *d = t->dev;
     const q4x_node_event *ev = &p->ev;
     q4x_tap_node *tn = &t->tap[ev->node];
@@ -198,12 +202,12 @@ static int take(q4x_tapset *t, const piece *p, int is_ids, q4x_err *err) {
         tn->rec.bits = t->tap[t->held].rec.bits;
         return 0;
     }
-    if (whole) q4x_bits_begin(d->bits, is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
+    if (whole) q4x_bits_begin(d->bits, ids ? Q4X_BITS_RAW : Q4X_BITS_F32);
     if ((rc = take_bits(d, p, whole ? d->bits : tn->bits, err))) return rc;
     if (whole) tn->rec.bits = q4x_bits_end(d->bits);
-    if (q4x_tap_measured(t, ev->node, is_ids))
+    if (q4x_tap_measured(t, ev->node, ids))
         take_rows(t, p);
-    else if (!is_ids)
+    else if (!ids)
         take_counts(t, p);
     return 0;
 }
@@ -211,11 +215,10 @@ static int take(q4x_tapset *t, const piece *p, int is_ids, q4x_err *err) {
 static int finish_piece(q4x_tapset *t, piece *p, q4x_err *err) {
     const q4x_tapdev *d = t->dev;
     q4x_node_event *ev = &p->ev;
-    const q4x_plan *plan = q4x_run_plan(t->run);
-    const int is_ids = p->what == A_NODE && plan->node[ev->node].is_ids;
+    const int ids = is_ids(t, p);
     const float *cuts = p->has_cut ? (const float *)(const void *)(d->here + p->cut_at) : NULL;
-    int rc = ev->row0 == 0 ? q4x_tap_begin(t, ev, is_ids, p->same, p->forward, err) : 0;
-    if (rc || (rc = take(t, p, is_ids, err))) return rc;
+    int rc = ev->row0 == 0 ? q4x_tap_begin(t, ev, ids, p->same, p->forward, err) : 0;
+    if (rc || (rc = take(t, p, ids, err))) return rc;
     if (!ev->data && p->has_words) ev->data = (void *)(uintptr_t)(d->here + p->words_at);
     if (t->tap[ev->node].want && t->o.mode == Q4X_MODE_FULL && (rc = q4x_tap_keep_full(&t->tap[ev->node], ev, err)))
         return rc;
@@ -224,7 +227,7 @@ static int finish_piece(q4x_tapset *t, piece *p, q4x_err *err) {
         const k_call c = {.T = ev->nrows, .cols = ev->cols, .out = ev->data, .lv = &p->lv};
         q4x_tap_bands(t, ev->node, &c);
     }
-    if (is_ids && (rc = q4x_tap_selection(t, ev, cuts, err))) return rc;
+    if (ids && (rc = q4x_tap_selection(t, ev, cuts, err))) return rc;
     return q4x_tap_end_tile(t, ev, err);
 }
 
@@ -273,12 +276,12 @@ static size_t kept_row(const piece *p) {
 static void lay_out(const q4x_tapset *t, piece *p, size_t *used) {
     const q4x_node_event *ev = &p->ev;
     const q4x_node *n = p->what == A_NODE ? &q4x_run_plan(t->run)->node[ev->node] : NULL;
-    const int is_ids = n && n->is_ids;
+    const int ids = is_ids(t, p);
     const size_t bytes = 4 * (size_t)ev->nrows * (size_t)ev->cols, rows = (size_t)ev->nrows,
                  into = 4 * (size_t)ev->row0 * (size_t)ev->cols % Q4X_LEAF;
     int64_t from;
-    p->has_words = is_ids || (n && n->weights_of);
-    p->has_cut = is_ids && n->scores;
+    p->has_words = ids || (n && n->weights_of);
+    p->has_cut = ids && n->scores;
     p->head = into ? Q4X_LEAF - into : 0;
     if (p->head > bytes) p->head = bytes;
     p->body = bytes - p->head;
@@ -290,7 +293,7 @@ static void lay_out(const q4x_tapset *t, piece *p, size_t *used) {
     p->words_at = give(used, p->has_words ? bytes : 0);
     p->cut_at = give(used, p->has_cut ? 8 * rows : 0);
     p->part = ev->cols > 1 ? K_MEASURE_MOST / ev->cols : K_MEASURE_MOST;
-    const int measured = q4x_tap_measured(t, ev->node, is_ids);
+    const int measured = q4x_tap_measured(t, ev->node, ids);
     p->seen_at = give(used, (measured ? (rows + (size_t)p->part - 1) / (size_t)p->part : 1) * sizeof(k_measured));
     if (!measured) return;
     p->sums_at = give(used, 16 * rows);
@@ -380,13 +383,13 @@ static int add_copy(q4x_tapdev *d, const void *x, size_t bytes, size_t at) {
     return add_job(d, &j);
 }
 
-static int add_bits(q4x_tapdev *d, const piece *p, const char *x, int is_ids, int counted) {
+static int add_bits(q4x_tapdev *d, const piece *p, const char *x, int ids, int counted) {
     const k_measure_job j = {.kind = K_MEASURE_BITS,
                              .x = x + p->head,
                              .rows = (int64_t)p->body,
                              .seen = counted ? (k_measured *)(void *)(d->there + p->seen_at) : NULL,
                              .out = d->there + p->body_at,
-                             .canonical = !is_ids};
+                             .canonical = !ids};
     int code = add_job(d, &j);
     if (!code) code = add_copy(d, x, p->head, p->head_at);
     return code ? code : add_copy(d, x + p->head + p->body, p->tail, p->tail_at);
@@ -409,9 +412,8 @@ static int add_cut(q4x_tapset *t, const piece *p, const void *x, const k_call *c
 /* All that is to be known of a piece, which lies at x, is on its way. */
 static int measure(q4x_tapset *t, piece *p, const void *x, const k_call *call) {
     q4x_tapdev *d = t->dev;
-    const int is_ids = p->what == A_NODE && q4x_run_plan(t->run)->node[p->ev.node].is_ids,
-              measured = q4x_tap_measured(t, p->ev.node, is_ids);
-    int code = p->same ? 0 : add_bits(d, p, x, is_ids, !measured && !is_ids);
+    const int ids = is_ids(t, p), measured = q4x_tap_measured(t, p->ev.node, ids);
+    int code = p->same ? 0 : add_bits(d, p, x, ids, !measured && !ids);
     if (!code && measured && !p->same) code = add_rows(d, p, x);
     if (!code && p->has_words) code = add_copy(d, x, 4 * (size_t)p->ev.nrows * (size_t)p->ev.cols, p->words_at);
     if (!code && p->has_cut) code = add_cut(t, p, x, call);
@@ -428,7 +430,6 @@ static int fetch(q4x_tapdev *d, piece *p, const void *x, size_t bytes) {
 static int enqueue(q4x_tapset *t, piece *p, const void *x, const k_call *call, q4x_err *err) {
     q4x_tapdev *d = t->dev;
     const q4x_node_event *ev = &p->ev;
-    const int is_ids = p->what == A_NODE && q4x_run_plan(t->run)->node[ev->node].is_ids;
     const size_t bytes = 4 * (size_t)ev->nrows * (size_t)ev->cols;
     const int here = (t->tap[ev->node].want && t->o.mode == Q4X_MODE_FULL) || t->o.controls || p->band;
     int64_t row0, nrows;
@@ -443,7 +444,7 @@ static int enqueue(q4x_tapset *t, piece *p, const void *x, const k_call *call, q
     lay_out(t, p, &d->used);
     int code = measure(t, p, x, call);
     if (!code && here) code = fetch(d, p, x, bytes);
-    if (q4x_tap_measured(t, ev->node, is_ids) && ev->nrows == ev->total) d->held = ev->node;
+    if (q4x_tap_measured(t, ev->node, is_ids(t, p)) && ev->nrows == ev->total) d->held = ev->node;
     d->piece[d->n++] = *p;
     return code ? refused(t, code, p->forward, err) : 0;
 }

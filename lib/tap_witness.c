@@ -152,7 +152,7 @@ int q4x_tap_witness_choice(q4x_tapset *t, q4x_err *err) {
     const q4x_arm *a = q4x_run_arm(t->run);
     const q4x_plan *p = q4x_run_plan(t->run);
     const int32_t f = q4x_run_nforward(t->run) - 1; /* which is over */
-    const char *node = p->node[p->logits].name, *word = q4x_plan_lever_word(p, p->logits);
+    const char *node = p->node[p->logits].name;
     for (int k = 0; k < a->nitems; k++) {
         const q4x_lever *l = &q4x_levers[a->item[k].lever];
         k_levers with, lv;
@@ -160,7 +160,7 @@ int q4x_tap_witness_choice(q4x_tapset *t, q4x_err *err) {
         float val[2];
         if (t->lever[k].moved || l->field == (size_t)-1) continue;
         /* the choice rounds as its node does, whose op reads the dtype for that alone */
-        if (!q4x_lever_scope(l, word) && !q4x_lever_scope(l, k_ops[p->node[p->logits].op].name)) continue;
+        if (!q4x_plan_reads_lever(p, p->logits, l)) continue;
         q4x_arm_resolve(a, node, f, &with);
         q4x_arm_resolve_without(a, k, node, f, &lv);
         if (!memcmp((const char *)&with + l->field, (const char *)&lv + l->field, sizeof(int32_t))) continue;
