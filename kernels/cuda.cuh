@@ -68,6 +68,30 @@ typedef struct __attribute__((aligned(16))) {
     uint32_t v[4];
 } k_word16;
 
+/* Copies into shared memory beside what the thread does: k_copy16 of sixteen bytes, both at multiples of 16;
+ * k_copy_commit ends a batch; k_copy_wait<N> waits for all but the last N batches of this thread. k_lane_kept is k_lane(),
+ * which a compiler shall hold and not read again. The emulator has its own. */
+#ifdef __CUDACC__
+typedef uint32_t k_shared;
+static __device__ __forceinline__ k_shared k_shared_at(void *p) {
+    return (k_shared)__cvta_generic_to_shared(p);
+}
+static __device__ __forceinline__ void k_copy16(k_shared to, const void *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+static __device__ __forceinline__ void k_copy_commit(void) {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+static __device__ __forceinline__ int32_t k_lane_kept(void) {
+    int32_t l;
+    asm volatile("mov.u32 %0, %%laneid;" : "=r"(l));
+    return l;
+}
+template <int N> static __device__ __forceinline__ void k_copy_wait(void) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+#endif
+
 static __device__ __forceinline__ int64_t k_tid(void) {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
 }

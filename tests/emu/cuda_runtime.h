@@ -21,6 +21,7 @@
 #define __shared__ static
 #define __forceinline__ inline
 #define __grid_constant__
+#define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
 typedef enum {
@@ -155,6 +156,9 @@ static inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t which) {
     }
     return r;
 }
+static inline int __popc(uint32_t x) {
+    return __builtin_popcount(x);
+}
 static inline int __ffs(int x) {
     return __builtin_ffs(x);
 }
@@ -183,6 +187,27 @@ static inline unsigned atomicOr(unsigned *p, unsigned v) {
     unsigned old = *p;
     *p |= v;
     return old;
+}
+
+/* cuda.cuh's copies beside a thread: done as late as they may be, when it waits for them. */
+typedef unsigned char *k_shared;
+static inline k_shared k_shared_at(void *p) {
+    return (k_shared)p;
+}
+void emu_copy16(void *to, const void *from);
+void emu_copy_commit(void);
+void emu_copy_wait(int but);
+static inline void k_copy16(k_shared to, const void *from) {
+    emu_copy16(to, from);
+}
+static inline void k_copy_commit(void) {
+    emu_copy_commit();
+}
+template <int N> static inline void k_copy_wait(void) {
+    emu_copy_wait(N);
+}
+static inline int32_t k_lane_kept(void) {
+    return (int32_t)(threadIdx.x % 32);
 }
 
 /* The loader, for cuBLAS alone (cublas.cpp). Whoever includes dlfcn.h does so before. */
