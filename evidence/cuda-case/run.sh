@@ -78,7 +78,7 @@ keep
 
 {
     test -e "$out/left-out.txt" && cat "$out/left-out.txt"
-    echo "$n ids each, $model"
+    echo "$n ids each, ${model##*/}"
     "$q4x" version | grep -E '^(commit|kernels|cuda)'
 } >"$out/head.txt"
 sh "$here/table.sh" "$out" >"$out/table.txt"

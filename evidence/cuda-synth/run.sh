@@ -4,9 +4,10 @@
 q4x=$1 out=$2
 case=$(cd "$(dirname "$0")/../cuda-case" && pwd)
 mkdir -p "$out" || exit 2
-"$q4x" synth qwen3.8-flash-next "$out/m.gguf" --layers 4 --experts 32 --ngram-base 20011 || exit 2
+model=$out/flash-next-4-layers.gguf
+"$q4x" synth qwen3.8-flash-next "$model" --layers 4 --experts 32 --ngram-base 20011 || exit 2
 head -n 8 "$case/prompts.ids" | cut -d, -f1-24 >"$out/ids"
-sh "$case/run.sh" "$q4x" "$out" "$out/m.gguf" "$out/ids" 8
+sh "$case/run.sh" "$q4x" "$out" "$model" "$out/ids" 8
 rc=$?
-rm -f "$out/m.gguf" "$out/a.q4d" "$out/b.q4d"
+rm -f "$model" "$out/a.q4d" "$out/b.q4d"
 exit $rc
