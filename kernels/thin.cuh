@@ -63,7 +63,7 @@ template <int32_t TYPE> struct thin_warp {
     static constexpr int32_t stride = 16 * (words + 1) + (160 - 16 * (words + 1) % 128) % 128;
     static constexpr int32_t depth = bytes > 512 ? 2 : 4; /* spans at once */
     k_word16 line[depth][THIN_ROWS][stride / 16];
-    k_step step[THIN_ROWS][THIN_LANES + 1];
+    typename k_four<TYPE>::once step[THIN_ROWS][THIN_LANES + 1];
 };
 template <int32_t TYPE> struct thin_block {
     thin_warp<TYPE> warp[THIN_WARPS];
@@ -124,13 +124,14 @@ template <int C> static __device__ __forceinline__ void thin_columns(const float
 
 /* The steps of a span's groups, a lane each. Whether all of the warp's may be part of fused values. */
 template <int32_t TYPE>
-static __device__ __forceinline__ int thin_steps(const uint8_t *line, k_step *step, int32_t groups, int32_t lane) {
+static __device__ __forceinline__ int thin_steps(const uint8_t *line, typename k_four<TYPE>::once *step, int32_t groups,
+                                                 int32_t lane) {
     typedef thin_warp<TYPE> S;
     typedef k_four<TYPE> F;
     int sound = 1;
     if (lane < groups) {
-        const k_step s = F::step(line + lane / S::per * S::piece, lane % S::per);
-        sound = !F::fused || k_plain_scale(s.a);
+        const typename F::once s = F::step(line + lane / S::per * S::piece, lane % S::per);
+        sound = !F::fused || k_sound(s);
         step[lane] = s;
     }
     if (F::fused) return __all_sync(0xffffffffu, sound);
@@ -140,7 +141,7 @@ static __device__ __forceinline__ int thin_steps(const uint8_t *line, k_step *st
 
 /* A whole span, written out: all is read before anything is multiplied. */
 template <int32_t TYPE>
-static __device__ __forceinline__ void thin_whole(const uint8_t *line, const k_step *step,
+static __device__ __forceinline__ void thin_whole(const uint8_t *line, const typename k_four<TYPE>::once *step,
                                                   const typename k_four<TYPE>::entry *table, const thin_x x[THIN_LANES],
                                                   int32_t lane, float acc[1][4]) {
     typedef thin_warp<TYPE> S;
@@ -158,7 +159,7 @@ static __device__ __forceinline__ void thin_whole(const uint8_t *line, const k_s
 
 /* The first groups of a span, one by one. own: by the type's own form. */
 template <int32_t TYPE, int C>
-static __device__ __forceinline__ void thin_part(const uint8_t *line, const k_step *step,
+static __device__ __forceinline__ void thin_part(const uint8_t *line, const typename k_four<TYPE>::once *step,
                                                  const typename k_four<TYPE>::entry *table, const float *const xs[C],
                                                  int32_t groups, int own, int32_t lane, float acc[C][4]) {
     typedef thin_warp<TYPE> S;
@@ -214,7 +215,7 @@ static __device__ __forceinline__ void thin_staged(thin_row *l, thin_block<TYPE>
         __syncwarp();
         thin_ask<TYPE>(l, s, n + S::depth - 1, at);
         const uint8_t *line = (const uint8_t *)s->line[n % S::depth][at.row] + (l->skew + n * S::bytes) % 16;
-        k_step *step = s->step[at.row];
+        typename F::once *step = s->step[at.row];
         const int sound = F::steps ? thin_steps<TYPE>(line, step, groups, at.lane) : 1;
         if constexpr (early) {
             if (left >= THIN_LANES && sound)
