@@ -4,7 +4,7 @@
  * A launch runs its blocks one after the other. The threads of a block are fibers, which change places where threads
  * wait for each other: __syncthreads, __syncwarp, shuffles and votes. A warp whose threads do not all come to such a
  * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted; a copy
- * is done when it is enqueued, and so is a launch, but on a stream with a priority: there it is done as late as it may
+ * is done when it is enqueued, and so is a launch, but on a stream with a priority: there all is done as late as it may
  * be, when something waits for it. What it cannot show: races between blocks or warps, and anything that takes time.
  */
 #ifndef EMU_CUDA_RUNTIME_H
@@ -31,6 +31,7 @@ typedef enum {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101,
+    cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700
 } cudaError_t;
 enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaEnableDefault = 0 };
@@ -40,7 +41,7 @@ typedef enum { cudaDriverEntryPointSuccess } cudaDriverEntryPointQueryResult;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event {
     double at;               /* ms */
-    struct emu_stream *late; /* one whose launches are late: the first n of them are behind the event */
+    struct emu_stream *late; /* one on which all is late: the event is behind the first n things there */
     int64_t n;
 } * cudaEvent_t;
 
@@ -79,6 +80,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaEventQuery(cudaEvent_t e);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaGetLastError(void);

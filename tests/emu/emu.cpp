@@ -10,7 +10,7 @@
 
 #include "tests/emu/cuda_runtime.h"
 
-emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0};
+emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 emu_place emu_at;
 
 /* ---- threads ---- */
@@ -134,19 +134,28 @@ static int lost(void) {
     return emu.fail && emu.ops >= emu.fail;
 }
 
-/* A launch that has not been done. */
+enum thing { LAUNCH, COPY, FILL, WAIT };
+
+/* What was enqueued and has not been done. */
 typedef struct later {
     struct later *next;
-    dim3 grid, block;
+    thing what;
+    dim3 grid, block; /* LAUNCH */
     size_t shared;
     void (*body)(void *);
+    void *to; /* COPY, FILL */
+    const void *from;
+    size_t n;
+    int byte;
+    struct emu_stream *other; /* WAIT: for what was given to that one up to here */
+    int64_t behind;
     alignas(16) unsigned char ctx[];
 } later;
 
 struct emu_stream {
     int is_late;
     later *first, **end;
-    int64_t given, done; /* launches */
+    int64_t given, done;
 };
 
 static void run_now(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx) {
@@ -173,6 +182,17 @@ static void run_now(dim3 grid, dim3 block, size_t shared, void (*f)(void *), voi
             }
 }
 
+static later *put_off(cudaStream_t s, thing what, size_t size) {
+    later *l = (later *)aligned_alloc(16, (sizeof *l + size + 15) / 16 * 16);
+    if (!l) wrong("no memory for what is late");
+    memset((void *)l, 0, sizeof *l);
+    l->what = what;
+    *s->end = l;
+    s->end = &l->next;
+    s->given++;
+    return l;
+}
+
 void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx, size_t size) {
     const unsigned n = block.x * block.y * block.z;
     if (lost()) {
@@ -187,27 +207,37 @@ void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(voi
         run_now(grid, block, shared, f, ctx);
         return;
     }
-    later *l = (later *)aligned_alloc(16, (sizeof *l + size + 15) / 16 * 16);
-    if (!l) wrong("no memory for a launch");
-    l->next = NULL;
+    later *l = put_off(s, LAUNCH, size);
     l->grid = grid;
     l->block = block;
     l->shared = shared;
     l->body = f;
     memcpy(l->ctx, ctx, size);
-    *s->end = l;
-    s->end = &l->next;
-    s->given++;
 }
 
-/* The first n launches of a stream are done; of a device that is gone they are dropped. */
+static int is_gone(void) {
+    return emu.fail && emu.ops >= emu.fail;
+}
+
+static void catch_up(cudaStream_t s, int64_t n);
+
+static void do_it(later *l) {
+    switch (l->what) {
+    case LAUNCH: run_now(l->grid, l->block, l->shared, l->body, l->ctx); break;
+    case COPY: memcpy(l->to, l->from, l->n); break;
+    case FILL: memset(l->to, l->byte, l->n); break;
+    default: catch_up(l->other, l->behind);
+    }
+}
+
+/* The first n things of a stream are done; of a device that is gone they are dropped. */
 static void catch_up(cudaStream_t s, int64_t n) {
     while (s->done < n) {
         later *l = s->first;
         s->first = l->next;
         if (!s->first) s->end = &s->first;
         s->done++;
-        if (!emu.fail || emu.ops < emu.fail) run_now(l->grid, l->block, l->shared, l->body, l->ctx);
+        if (!is_gone()) do_it(l);
         free(l);
     }
 }
@@ -216,26 +246,27 @@ static void catch_up(cudaStream_t s, int64_t n) {
 
 enum { HEAD = 64 };
 
+/* device 0: pinned memory of the host. */
 static cudaError_t give(void **p, size_t n, int device) {
     if (lost()) return failed(cudaErrorIllegalAddress);
     if (device && n > emu.memory - emu.used) return failed(cudaErrorMemoryAllocation);
+    if (!device && emu.no_pinned && n > emu.no_pinned) return failed(cudaErrorMemoryAllocation);
     unsigned char *m = (unsigned char *)aligned_alloc(64, HEAD + (n + 63) / 64 * 64);
     if (!m) return failed(cudaErrorMemoryAllocation);
     memset(m, 0xa5, HEAD + (n + 63) / 64 * 64); /* device memory comes as it was */
-    size_t counted = device ? n : 0;
-    memcpy(m, &counted, sizeof counted);
-    emu.used += counted;
+    memcpy(m, &n, sizeof n);
+    *(device ? &emu.used : &emu.pinned) += n;
     emu.live++;
     *p = m + HEAD;
     return cudaSuccess;
 }
 
-static cudaError_t take(void *p) {
-    size_t counted;
+static cudaError_t take(void *p, int device) {
+    size_t n;
     if (!p) return cudaSuccess;
     unsigned char *m = (unsigned char *)p - HEAD;
-    memcpy(&counted, m, sizeof counted);
-    emu.used -= counted;
+    memcpy(&n, m, sizeof n);
+    *(device ? &emu.used : &emu.pinned) -= n;
     emu.live--;
     free(m);
     return cudaSuccess;
@@ -292,20 +323,27 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
-    (void)s;
     (void)flags;
-    if (e->late && e->late != s) catch_up(e->late, e->n);
+    if (!e->late || e->late == s) return cudaSuccess;
+    if (!s->is_late) {
+        catch_up(e->late, e->n);
+        return cudaSuccess;
+    }
+    later *l = put_off(s, WAIT, 0);
+    l->other = e->late;
+    l->behind = e->n;
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    emu.waits++;
     catch_up(s, s->given);
-    return emu.fail && emu.ops >= emu.fail ? failed(cudaErrorIllegalAddress) : cudaSuccess;
+    return is_gone() ? failed(cudaErrorIllegalAddress) : cudaSuccess;
 }
 cudaError_t cudaMalloc(void **p, size_t n) {
     return give(p, n, 1);
 }
 cudaError_t cudaFree(void *p) {
-    return take(p);
+    return take(p, 1);
 }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) {
     (void)flags;
@@ -317,19 +355,31 @@ cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags) {
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p) {
-    return take(p);
+    return take(p, 0);
 }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s) {
     (void)kind;
-    (void)s;
     if (lost()) return failed(cudaErrorIllegalAddress);
-    memcpy(to, from, n);
+    if (!s || !s->is_late) {
+        memcpy(to, from, n);
+        return cudaSuccess;
+    }
+    later *l = put_off(s, COPY, 0);
+    l->to = to;
+    l->from = from;
+    l->n = n;
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
-    (void)s;
     if (lost()) return failed(cudaErrorIllegalAddress);
-    memset(p, byte, n);
+    if (!s || !s->is_late) {
+        memset(p, byte, n);
+        return cudaSuccess;
+    }
+    later *l = put_off(s, FILL, 0);
+    l->to = p;
+    l->byte = byte;
+    l->n = n;
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e) {
@@ -353,8 +403,14 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-    (void)e;
-    return cudaSuccess;
+    emu.waits++;
+    if (e->late) catch_up(e->late, e->n);
+    return is_gone() ? failed(cudaErrorIllegalAddress) : cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    if (is_gone()) return failed(cudaErrorIllegalAddress);
+    if (e->late && emu.swift) catch_up(e->late, e->n);
+    return e->late && e->late->done < e->n ? failed(cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     *ms = (float)(to->at - from->at);
@@ -383,7 +439,7 @@ const char *cudaGetErrorString(cudaError_t e) {
 static int write_value(void *stream, unsigned long long addr, unsigned value, unsigned flags) {
     (void)stream;
     (void)flags;
-    if (!(emu.fail && emu.ops >= emu.fail)) *(volatile uint32_t *)(uintptr_t)addr = value;
+    if (!is_gone()) *(volatile uint32_t *)(uintptr_t)addr = value;
     return 0;
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version, unsigned long long flags,
