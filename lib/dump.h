@@ -179,6 +179,8 @@ typedef struct q4x_dumpw q4x_dumpw;
  * can be read. After the first failure every call fails. */
 int q4x_dumpw_open(const char *path, const json_t *header, const q4x_dump_node *nodes, int32_t nnodes, q4x_dumpw **ret,
                    q4x_err *err);
+/* Up to so many threads share the work on a full tensor, which changes no bit; one when nothing is said. */
+void q4x_dumpw_threads(q4x_dumpw *w, int threads);
 /* f->taps and f->ntaps are ignored here: taps follow one by one and belong to the last begun forward. */
 int q4x_dumpw_tap(q4x_dumpw *w, const q4x_tap *t, q4x_err *err);
 /* Ends a forward: ids, prefix, logits of f. Call after its taps. */

@@ -66,8 +66,8 @@ q4x_hash q4x_content_end(const q4x_content *c);
 
 /* ---- byte planes (dump_pack.c) ---- */
 /* n bytes of elements of `elem` bytes, n a multiple of it. *ret (malloc'd) is NULL when packing would not make it
- * smaller. */
-int q4x_planes_pack(const void *data, size_t n, size_t elem, uint8_t **ret, size_t *ret_n, q4x_err *err);
+ * smaller. Up to `threads` share the work, which changes no bit. */
+int q4x_planes_pack(const void *data, size_t n, size_t elem, int threads, uint8_t **ret, size_t *ret_n, q4x_err *err);
 /* Exactly raw bytes into dst, or an error. */
 int q4x_planes_unpack(const uint8_t *src, size_t n, size_t elem, void *dst, size_t raw, q4x_err *err);
 /* Huffman coding alone spends a bit a byte at least: what n packed bytes can hold. */

@@ -27,7 +27,8 @@ struct q4x_dumpw {
     q4x_forward_counts open;
     q4x_dump_totals total;
     int has_tail;
-    int failed; /* code of the first failure: nothing is written after it */
+    int threads; /* that share the work on a full tensor */
+    int failed;  /* code of the first failure: nothing is written after it */
 };
 
 /* ---- bytes ---- */
@@ -158,6 +159,7 @@ int q4x_dumpw_open(const char *path, const json_t *header, const q4x_dump_node *
     q4x_dumpw *w = calloc(1, sizeof *w);
     if (!w) return q4x_fail(err, Q4X_E_NOMEM, "%s: no memory to write it", q4x_tail(path));
     w->forward = w->last = -1;
+    w->threads = 1;
     if (nnodes < 0) TRY(q4x_fail(err, Q4X_E_ARG, "nodes: expected 0 or more, found %d", nnodes));
     TRY(q4x_dump_check_nodes(nodes, nnodes, Q4X_E_ARG, err));
     w->path = strdup(path);
@@ -173,6 +175,10 @@ done:
     if (rc == Q4X_E_ARG || rc == Q4X_E_NOMEM) q4x_err_prefix(err, "%s", q4x_tail(path));
     q4x_dumpw_abort(w);
     return rc;
+}
+
+void q4x_dumpw_threads(q4x_dumpw *w, int threads) {
+    w->threads = threads;
 }
 
 void q4x_dumpw_abort(q4x_dumpw *w) {
@@ -253,12 +259,13 @@ static int write_full(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
     uint8_t *packed = NULL;
     int rc = 0;
     if (n && !t->full) return q4x_fail(err, Q4X_E_ARG, "tap %s: has_full without a tensor", w->nodes[t->node].name);
-    q4x_hash h = q4x_bits_of(q4x_dump_bits_kind(t->dtype), t->full, n);
+    int odd;
+    q4x_hash h = q4x_bits_shared(q4x_dump_bits_kind(t->dtype), t->full, n, w->threads, &odd);
     if (!q4x_hash_eq(&h, &t->bits))
         return q4x_fail(err, Q4X_E_ARG, "tap %s: the tensor's bits are not those of the record",
                         w->nodes[t->node].name);
     q4x_bytes b = {0};
-    TRY(q4x_planes_pack(t->full, n, elem, &packed, &packed_n, err));
+    TRY(q4x_planes_pack(t->full, n, elem, w->threads, &packed, &packed_n, err));
     put_i32(&b, t->forward);
     put_i32(&b, t->node);
     q4x_put_u32(&b, packed ? Q4X_FULL_PLANES : Q4X_FULL_STORED);
