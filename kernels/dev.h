@@ -44,13 +44,18 @@ enum { K_DEV_TURNS = 8 };
 typedef struct {
     int index;
     void *stream;
-    volatile uint32_t *mark;  /* in host memory that the device writes */
-    void *gemm, *gemm_room;   /* cuBLAS and its workspace, once k_dev_gemm opened it */
-    void *mark_dev, *write;   /* the same word as the device sees it; the driver's function that writes it, or NULL */
-    void *side;               /* a stream of its own for what is measured, once there was something */
-    void *forked;             /* where it left the first one */
-    void *done[K_DEV_TURNS];  /* where launch k ends: k mod K_DEV_TURNS */
-    int64_t measured, joined; /* launches there; of them known to be done */
+    volatile uint32_t *mark;   /* in host memory that the device writes */
+    void *gemm, *gemm_room;    /* cuBLAS and its workspace, once k_dev_gemm opened it */
+    void *mark_dev, *write;    /* the same word as the device sees it; the driver's function that writes it, or NULL */
+    void *side, *copies;       /* streams of their own for what is measured and for what is copied beside the ops, once
+                                 there was something */
+    void *forked;              /* where they left the first one */
+    void *done[K_DEV_TURNS];   /* where launch k ends: k mod K_DEV_TURNS */
+    void *copied[K_DEV_TURNS]; /* where its copies end */
+    void *here[K_DEV_TURNS];   /* where collection k ends */
+    int64_t copying[K_DEV_TURNS]; /* of launch k: the last one up to it that had copies */
+    int64_t measured, joined;     /* launches there; of them known to be done */
+    int64_t collected;            /* collections */
 } k_dev;
 
 int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
@@ -73,7 +78,7 @@ void k_dev_unpin(k_dev *d, void *p); /* NULL is fine */
 int k_dev_put(k_dev *d, void *dev, const void *host, size_t bytes);
 int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes);
 int k_dev_zero(k_dev *d, void *dev, size_t bytes);
-int k_dev_wait(k_dev *d);
+int k_dev_wait(k_dev *d); /* for all that was enqueued, launches and collections too */
 
 /* 1: this op has no device form. It reads what only the host has: ids, the mapped table. */
 K_HD int k_dev_on_host(int32_t op) {
@@ -91,13 +96,29 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. Asks no device. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
 
-/* Enqueue n <= K_MEASURE_JOBS jobs (measure.h) as one launch, d->measured from then on; their pointers are into device
- * memory, all extents 0 or more. They begin when what was enqueued before is done, and go on beside what is enqueued
- * after, until k_dev_join: up to there what they read must stay, and what they write is not to be touched by anything
- * but such jobs. */
-int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n);
-/* What is enqueued from now on comes behind the first `launch` launches of jobs; k_dev_wait waits for all. */
+/* A stretch of device memory, and pinned memory of the host for it. */
+typedef struct {
+    void *here;
+    const void *there;
+    size_t bytes;
+} k_dev_copy;
+
+/* Enqueue n <= K_MEASURE_JOBS jobs (measure.h), their pointers into device memory, all extents 0 or more, and m copies,
+ * as one launch, number d->measured from then on. They begin when what was enqueued before is done, and go on beside
+ * what is enqueued after, jobs beside copies, until k_dev_join: up to there what they read must stay, and what they
+ * write is not to be touched by anything but such jobs. */
+int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n, const k_dev_copy *copies, int m);
+/* What is enqueued from now on comes behind the first `launch` launches; k_dev_wait waits for all. */
 int k_dev_join(k_dev *d, int64_t launch);
+
+/* Enqueue a collection, number d->collected from then on: beside the ops, but behind all launches so far and their
+ * copies, c is made and zeros are left where it was. No job may write there before it has arrived. At most K_DEV_TURNS
+ * are asked after; an earlier one is taken for a later one. */
+int k_dev_collect(k_dev *d, const k_dev_copy *c);
+/* Has collection number k arrived, and all that was copied before it? 0: it has; K_DEV_NOT_YET: no, and wait is 0; else
+ * the runtime's error code. */
+enum { K_DEV_NOT_YET = -1 };
+int k_dev_arrived(k_dev *d, int64_t k, int wait);
 
 /* Enqueue: the word at k_dev_marked becomes v when everything before it is done. After a failure it tells how far the
  * device came. */

@@ -98,14 +98,24 @@ int k_dev_open(int index, k_dev *ret) {
     return 0;
 }
 
+static void drop_event(void **event) {
+    if (*event) cudaEventDestroy((cudaEvent_t)*event);
+    *event = NULL;
+}
+
 static void close_side(k_dev *d) {
-    if (d->forked) cudaEventDestroy((cudaEvent_t)d->forked);
-    for (int i = 0; i < K_DEV_TURNS; i++) {
-        if (d->done[i]) cudaEventDestroy((cudaEvent_t)d->done[i]);
-        d->done[i] = NULL;
+    if (d->copies) {
+        cudaStreamSynchronize((cudaStream_t)d->copies); /* it waits for the other one */
+        cudaStreamDestroy((cudaStream_t)d->copies);
     }
     if (d->side) cudaStreamDestroy((cudaStream_t)d->side);
-    d->forked = d->side = NULL;
+    d->copies = d->side = NULL;
+    drop_event(&d->forked);
+    for (int i = 0; i < K_DEV_TURNS; i++) {
+        drop_event(&d->done[i]);
+        drop_event(&d->copied[i]);
+        drop_event(&d->here[i]);
+    }
 }
 
 void k_dev_close(k_dev *d) {
@@ -175,7 +185,8 @@ int k_dev_zero(k_dev *d, void *dev, size_t bytes) {
 
 int k_dev_wait(k_dev *d) {
     int e = k_dev_join(d, d->measured);
-    return e ? e : answer(cudaStreamSynchronize((cudaStream_t)d->stream));
+    if (!e) e = answer(cudaStreamSynchronize((cudaStream_t)d->stream));
+    return e || !d->copies ? e : answer(cudaStreamSynchronize((cudaStream_t)d->copies));
 }
 
 /* ---- beside the ops ---- */
@@ -190,35 +201,90 @@ static cudaError_t new_event(void **ret) {
 /* Of least priority: the ops go first. */
 static cudaError_t open_side(k_dev *d) {
     int least = 0, greatest;
-    cudaStream_t s = NULL;
+    cudaStream_t side = NULL, copies = NULL;
+    if (d->side) return cudaSuccess;
     cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
-    if (e == cudaSuccess) e = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, least);
-    d->side = s;
+    if (e == cudaSuccess) e = cudaStreamCreateWithPriority(&side, cudaStreamNonBlocking, least);
+    d->side = side;
+    if (e == cudaSuccess) e = cudaStreamCreateWithPriority(&copies, cudaStreamNonBlocking, least);
+    d->copies = copies;
     if (e == cudaSuccess) e = new_event(&d->forked);
-    for (int i = 0; i < K_DEV_TURNS && e == cudaSuccess; i++) e = new_event(&d->done[i]);
+    for (int i = 0; i < K_DEV_TURNS && e == cudaSuccess; i++) {
+        e = new_event(&d->done[i]);
+        if (e == cudaSuccess) e = new_event(&d->copied[i]);
+        if (e == cudaSuccess) e = new_event(&d->here[i]);
+    }
     if (e != cudaSuccess) close_side(d);
     return e;
 }
 
-int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
-    if (n < 0 || n > K_MEASURE_JOBS) return (int)cudaErrorInvalidValue;
+static cudaError_t waits_for(void *stream, void *event) {
+    return cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0);
+}
+
+static cudaError_t record(void *event, void *stream) {
+    return cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream);
+}
+
+static cudaError_t copy_here(k_dev *d, const k_dev_copy *c) {
+    return cudaMemcpyAsync(c->here, c->there, c->bytes, cudaMemcpyDeviceToHost, (cudaStream_t)d->copies);
+}
+
+/* The copies of the launch whose number is d->measured. */
+static cudaError_t launch_copies(k_dev *d, const k_dev_copy *copies, int m) {
+    const int turn = (int)(d->measured % K_DEV_TURNS);
+    d->copying[turn] = m ? d->measured : d->copying[(turn + K_DEV_TURNS - 1) % K_DEV_TURNS];
+    if (!m) return cudaSuccess;
+    cudaError_t e = waits_for(d->copies, d->forked);
+    for (int i = 0; i < m && e == cudaSuccess; i++)
+        if (copies[i].bytes) e = copy_here(d, &copies[i]);
+    return e == cudaSuccess ? record(d->copied[turn], d->copies) : e;
+}
+
+int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n, const k_dev_copy *copies, int m) {
+    if (n < 0 || n > K_MEASURE_JOBS || m < 0) return (int)cudaErrorInvalidValue;
     cudaError_t e = use(d);
-    if (e == cudaSuccess && n && !d->side) e = open_side(d);
-    if (e != cudaSuccess || !n) return answer(e);
-    cudaStream_t side = (cudaStream_t)d->side;
-    e = cudaEventRecord((cudaEvent_t)d->forked, (cudaStream_t)d->stream);
-    if (e == cudaSuccess) e = cudaStreamWaitEvent(side, (cudaEvent_t)d->forked, 0);
+    if (e != cudaSuccess || !(n + m)) return answer(e);
+    e = open_side(d);
+    if (e == cudaSuccess) e = record(d->forked, d->stream);
     if (e != cudaSuccess) return answer(e);
     d->measured++;
-    k_measure_launch(jobs, n, d->side);
-    e = cudaGetLastError();
-    return answer(e == cudaSuccess ? cudaEventRecord((cudaEvent_t)d->done[d->measured % K_DEV_TURNS], side) : e);
+    e = launch_copies(d, copies, m);
+    if (e == cudaSuccess && n) {
+        e = waits_for(d->side, d->forked);
+        if (e == cudaSuccess) k_measure_launch(jobs, n, d->side);
+        if (e == cudaSuccess) e = cudaGetLastError();
+    }
+    return answer(e == cudaSuccess ? record(d->done[d->measured % K_DEV_TURNS], d->side) : e);
 }
 
 int k_dev_join(k_dev *d, int64_t launch) {
     if (launch <= d->joined) return 0;
+    const int64_t copying = d->copying[launch % K_DEV_TURNS], joined = d->joined;
     d->joined = launch; /* an event that has been taken for a later one only waits longer */
-    return answer(cudaStreamWaitEvent((cudaStream_t)d->stream, (cudaEvent_t)d->done[launch % K_DEV_TURNS], 0));
+    cudaError_t e = waits_for(d->stream, d->done[launch % K_DEV_TURNS]);
+    if (e == cudaSuccess && copying > joined) e = waits_for(d->stream, d->copied[copying % K_DEV_TURNS]);
+    return answer(e);
+}
+
+int k_dev_collect(k_dev *d, const k_dev_copy *c) {
+    cudaError_t e = use(d);
+    if (e == cudaSuccess) e = open_side(d);
+    if (e == cudaSuccess && c->bytes) {
+        if (d->measured) e = waits_for(d->copies, d->done[d->measured % K_DEV_TURNS]);
+        if (e == cudaSuccess) e = copy_here(d, c);
+        if (e == cudaSuccess)
+            e = cudaMemsetAsync((void *)c->there, 0, c->bytes, (cudaStream_t)d->copies); /* behind the copy */
+    }
+    if (e != cudaSuccess) return answer(e);
+    d->collected++;
+    return answer(record(d->here[d->collected % K_DEV_TURNS], d->copies));
+}
+
+int k_dev_arrived(k_dev *d, int64_t k, int wait) {
+    cudaEvent_t event = (cudaEvent_t)d->here[k % K_DEV_TURNS];
+    const int e = answer(wait ? cudaEventSynchronize(event) : cudaEventQuery(event));
+    return e == (int)cudaErrorNotReady ? K_DEV_NOT_YET : e;
 }
 
 int k_dev_mark(k_dev *d, uint32_t v) {

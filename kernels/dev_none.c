@@ -87,10 +87,23 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     (void)c;
     return NO_DEVICE;
 }
-int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n) {
+int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n, const k_dev_copy *copies, int m) {
     (void)d;
     (void)jobs;
     (void)n;
+    (void)copies;
+    (void)m;
+    return NO_DEVICE;
+}
+int k_dev_collect(k_dev *d, const k_dev_copy *c) {
+    (void)d;
+    (void)c;
+    return NO_DEVICE;
+}
+int k_dev_arrived(k_dev *d, int64_t k, int wait) {
+    (void)d;
+    (void)k;
+    (void)wait;
     return NO_DEVICE;
 }
 int k_dev_join(k_dev *d, int64_t launch) {

@@ -113,7 +113,12 @@ int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *
     return layout(p, rows, n_ctx, 1, ret_off, err);
 }
 
-enum { TILE_MAX = 512, TARGET = 24 << 20 /* bytes */ };
+enum { TILE_MAX = 512, TARGET = 24 << 20, HELD_MOST = 512 << 20 /* bytes */ };
+
+int64_t q4x_arena_held_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off) {
+    const int64_t n = q4x_arena_held(p, tile < n_ctx ? tile : n_ctx, n_ctx, ret_off, NULL);
+    return n > 0 && n <= HELD_MOST / 4 ? n : 0;
+}
 
 int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off, int32_t *ret_tile,
                       q4x_err *err) {

@@ -18,6 +18,10 @@ int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t
  * waits until there is more to be measured, and goes on beside that layer. */
 int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);
 
+/* The floats of that for a run on a device, and its offsets: 0 where it would be far too much, or there is no memory
+ * for the layout, and all stays as it is. */
+int64_t q4x_arena_held_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off);
+
 /* The same as the first for the rows of a pass that a run of up to n_ctx positions takes: `tile` when it is not 0, else
  * the largest for which the outputs stay near 24 MiB. *ret_tile: the one that was taken. */
 int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off, int32_t *ret_tile,

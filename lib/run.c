@@ -25,6 +25,12 @@ int32_t q4x_run_threads(const q4x_run *r) {
 int q4x_run_planted(const q4x_run *r, int item) {
     return q4x_plants_moved(r->plants, item);
 }
+int64_t q4x_run_ctx(const q4x_run *r) {
+    return r->n_ctx;
+}
+int32_t q4x_run_tile(const q4x_run *r) {
+    return r->tile;
+}
 int32_t q4x_run_pos(const q4x_run *r) {
     return r->pos;
 }

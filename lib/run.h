@@ -39,6 +39,8 @@ int q4x_run_planted(const q4x_run *r, int item);
  * it then. */
 int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q4x_err *err);
 int32_t q4x_run_pos(const q4x_run *r);      /* positions consumed */
+int64_t q4x_run_ctx(const q4x_run *r);      /* positions there is room for */
+int32_t q4x_run_tile(const q4x_run *r);     /* rows a pass, at most */
 int32_t q4x_run_nforward(const q4x_run *r); /* forwards done */
 
 /* Logits of the last forward, f32 before the last rounding: [rows, V]. Valid until the next forward. */

@@ -172,19 +172,15 @@ void q4x_run_dev_free(q4x_run *r) {
 
 /* ---- outputs that stay ---- */
 
-enum { HOLD_MOST = 512 << 20 /* bytes */ };
-
 /* A second arena, whose outputs stay to the end of the next layer; without it, when it would take more than half of
  * what is free, all goes on. */
 static void make_held(q4x_run *r) {
     q4x_run_dev *d = r->dev;
-    q4x_err ignored = {0};
-    const int64_t rows = r->tile < r->n_ctx ? r->tile : r->n_ctx;
     int64_t *off = calloc((size_t)r->plan->nnodes, sizeof *off);
-    const int64_t n = off ? q4x_arena_held(r->plan, rows, r->n_ctx, off, &ignored) : 0;
+    const int64_t n = off ? q4x_arena_held_fit(r->plan, r->tile, r->n_ctx, off) : 0;
     uint64_t there = 0, total;
     void *block = NULL;
-    if (n < 1 || n > HOLD_MOST / 4 || k_dev_memory(&d->dev, &there, &total) || 4 * (uint64_t)n > there / 2 ||
+    if (!n || k_dev_memory(&d->dev, &there, &total) || 4 * (uint64_t)n > there / 2 ||
         k_dev_alloc(&d->dev, 4 * (size_t)n, &block)) {
         free(off);
         return;

@@ -28,13 +28,13 @@ int q4x_tap_measured(const q4x_tapset *t, int32_t node, int is_ids) {
 
 int q4x_tap_seen_already(const q4x_tapset *t, const q4x_node_event *ev, int32_t held) {
     if (ev->node >= t->nplan || ev->planted || ev->nrows != ev->total || held < 0) return 0;
-    const q4x_node *n = &q4x_run_plan(t->run)->node[ev->node];
+    const q4x_node *n = &t->plan->node[ev->node];
     return n->op == K_OP_alias && n->in[0] == held && q4x_tap_measured(t, ev->node, n->is_ids);
 }
 
 /* The record of the state that this node makes, when its band is asked for; NULL: none. */
 static q4x_tap_node *made_by(q4x_tapset *t, int32_t node) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     if (!t->o.bands || node >= t->nplan || !p->node[node].nst) return NULL;
     q4x_tap_node *state = &t->tap[t->nplan + p->node[node].st[0]];
     return state->kind == K_STATE_MADE ? state : NULL;
@@ -71,7 +71,12 @@ nomem:
     return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");
 }
 
-int q4x_tap_keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) {
+int q4x_tap_keep_full(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err) {
+    q4x_tap_node *tn = &t->tap[ev->node];
+    if (ev->nrows == ev->total && !is_ids) {
+        tn->rec.full = ev->data;
+        return 0;
+    }
     size_t row = (size_t)ev->cols * 4, need = row * (size_t)ev->total;
     if (need > tn->full_cap) {
         char *p = realloc(tn->full, need);
@@ -80,12 +85,13 @@ int q4x_tap_keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err) 
         tn->full_cap = need;
     }
     if (need) memcpy(tn->full + row * (size_t)ev->row0, ev->data, row * (size_t)ev->nrows); /* a state may be empty */
+    tn->rec.full = tn->full;
     return 0;
 }
 
 int q4x_tap_band_wanted(const q4x_tapset *t, int32_t node) {
     if (node >= t->nplan) return 0; /* a state's comes from the op that makes it */
-    const k_op_info *op = &k_ops[q4x_run_plan(t->run)->node[node].op];
+    const k_op_info *op = &k_ops[t->plan->node[node].op];
     if (!op->band) return 0;
     return t->o.bands || t->tap[node].gather;
 }
@@ -124,7 +130,7 @@ void q4x_tap_bands(q4x_tapset *t, int32_t node, const k_call *call) {
     q4x_tap_node *tn = &t->tap[node];
     if (!q4x_tap_band_wanted(t, node)) return;
     k_band b = {0, 0};
-    k_op op = q4x_run_plan(t->run)->node[node].op;
+    k_op op = t->plan->node[node].op;
     q4x_tap_node *state = made_by(t, node);
     k_bands_fn both = NULL;
     if (state && k_op_state(op, &both) == K_STATE_MADE)
@@ -143,7 +149,7 @@ static int add_tile(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int sam
         tn->rec.bits = t->tap[t->held].rec.bits;
     else if ((rc = measure(t, ev, is_ids, err)))
         return rc;
-    return tn->want && t->o.mode == Q4X_MODE_FULL ? q4x_tap_keep_full(tn, ev, err) : 0;
+    return tn->want && t->o.mode == Q4X_MODE_FULL ? q4x_tap_keep_full(t, ev, is_ids, err) : 0;
 }
 
 static int write_rec(q4x_tapset *t, int32_t node, q4x_err *err) {
@@ -174,10 +180,7 @@ static void finish(q4x_tapset *t, const q4x_node_event *ev, int is_ids) {
         rec->band_hard = sqrt(tn->made.hard2);
         rec->band_rms = sqrt(tn->made.rms2);
     }
-    if (tn->want && t->o.mode == Q4X_MODE_FULL) {
-        rec->has_full = 1;
-        rec->full = tn->full;
-    }
+    rec->has_full = tn->want && t->o.mode == Q4X_MODE_FULL;
 }
 
 /* Weights of a selection arrive: they go into the ids' record, which was waiting for them. */
@@ -191,7 +194,7 @@ static int take_weights(q4x_tapset *t, const q4x_node_event *ev, int32_t ids, q4
 }
 
 int q4x_tap_end_tile(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     const q4x_node *n = &p->node[ev->node];
     const int last = ev->row0 + ev->nrows == ev->total;
     int rc;
@@ -209,7 +212,7 @@ int q4x_tap_end_tile(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err) {
 
 static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     q4x_tapset *t = ctx;
-    const int is_ids = q4x_run_plan(t->run)->node[ev->node].is_ids, same = q4x_tap_seen_already(t, ev, t->held);
+    const int is_ids = t->plan->node[ev->node].is_ids, same = q4x_tap_seen_already(t, ev, t->held);
     int rc;
     if (t->dev) return q4x_tapdev_node(t, ev, err);
     if (ev->row0 == 0) {
@@ -232,6 +235,8 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
         goto done;
     }
     t->run = r;
+    t->plan = q4x_run_plan(r);
+    t->arm = q4x_run_arm(r);
     t->o = *o;
     t->path = path;
     t->held = -1;
@@ -245,6 +250,7 @@ int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const c
     }
     if (q4x_run_device(r)) TRY(q4x_tapdev_new(t, &t->dev, err));
     TRY(q4x_dumpw_open(path, header, t->node, t->nnodes, &t->w, err));
+    q4x_dumpw_threads(t->w, q4x_run_threads(r));
     q4x_run_on_node(r, on_node, t);
     if (t->dev) q4x_run_before_node(r, q4x_tapdev_before, t);
     q4x_run_hold(r, 1);
@@ -269,28 +275,31 @@ int q4x_tap_end_state(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_e
     return write_rec(t, ev->node, err);
 }
 
+q4x_node_event q4x_tap_state_event(const q4x_tapset *t, int32_t s, int64_t rows, int64_t cols) {
+    const q4x_state_desc *sd = &t->plan->state[t->state[s]];
+    const int by_head = q4x_tap_by_head(sd);
+    const int32_t n = by_head ? sd->heads.nv : (int32_t)rows;
+    return (q4x_node_event){.node = t->nplan + s, .nrows = n, .total = n, .cols = by_head ? rows / n * cols : cols};
+}
+
 /* The state records, as they stand after the forward. */
 static int write_states(q4x_tapset *t, q4x_err *err) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     const int32_t forward = q4x_run_nforward(t->run) - 1; /* which is over */
     int rc = 0;
     for (int32_t s = 0; s < t->nnodes - t->nplan && !rc; s++) {
         const q4x_state_desc *sd = &p->state[t->state[s]];
         const int there = t->dev && !sd->is_ids;
         const k_state st = there ? q4x_run_state_there(t->run, t->state[s]) : *q4x_run_state(t->run, t->state[s]);
-        const int by_head = q4x_tap_by_head(sd);
-        const int32_t rows = by_head ? sd->heads.nv : (int32_t)st.rows;
-        q4x_node_event ev = {.node = t->nplan + s,
-                             .nrows = rows,
-                             .total = rows,
-                             .cols = by_head ? st.rows / rows * st.cols : st.cols,
-                             .data = there ? NULL : st.f};
+        q4x_node_event ev = q4x_tap_state_event(t, s, st.rows, st.cols);
+        if (!there) ev.data = st.f;
         if (t->dev)
             rc = q4x_tapdev_state(t, &ev, there ? st.f : NULL, forward, err);
         else
             rc = q4x_tap_state(t, &ev, sd->is_ids, forward, err);
     }
-    return rc || !t->dev ? rc : q4x_tapdev_flush(t, err);
+    if (t->dev && !rc) rc = q4x_tapdev_end(t, err);
+    return rc;
 }
 
 /* prefix' = XXH3-128 of (prefix, position, ids). */
@@ -317,7 +326,7 @@ int q4x_tapset_forward(q4x_tapset *t, const int32_t *ids, int32_t n, int forced,
                      .pos0 = t->pos,
                      .forced = forced,
                      .sampled = sampled,
-                     .vocab = q4x_run_plan(t->run)->d.V};
+                     .vocab = t->plan->d.V};
     roll_prefix(t, ids, n);
     f.prefix = t->prefix;
     f.logits = (float *)(uintptr_t)q4x_run_logits(t->run, &f.n_logits);

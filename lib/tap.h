@@ -19,7 +19,19 @@ typedef struct {
                      so that a pair of arms can be judged where it parts; 0: bands of the nodes that read nothing but
                      ids */
     int controls; /* 1: read every buffer twice; q4x_tapset_untapped is then called too */
+    int64_t most; /* on a device: bytes of either block that results and tensors come through, unless a piece of them
+                     needs more; 0: 64 MiB, and no more than the longest forward can use */
 } q4x_tap_opts;
+
+/* Bytes that taps take on top of a run on a device: of its memory, and pinned ones of the host. Where there is too
+ * little room for outputs that wait (q4x_run_hold), they take less of both. For a run of up to n_ctx positions in
+ * passes of up to `tile` rows, computed without the device; the run itself takes what is said here when it opens its
+ * tap set. Errors: those of --layer and --node, no memory. */
+typedef struct {
+    uint64_t device, pinned;
+} q4x_tap_memory;
+int q4x_tap_memory_of(const q4x_plan *p, const q4x_tap_opts *o, int64_t n_ctx, int32_t tile, q4x_tap_memory *ret,
+                      q4x_err *err);
 
 /* A control: how many of what was compared differ. compared 0: not measured. */
 typedef struct {
@@ -34,8 +46,8 @@ typedef struct q4x_tapset q4x_tapset;
 
 /* Attach to a run (installs its node hook) and open the dump. header is taken over (freed here, also on failure): the
  * keys of dump.h that the caller knows (tool, prompt, free); model, arm and the rest are filled in here. path is
- * borrowed until the tap set is freed. Errors: a
- * --layer list that is no list or names no layer, a glob that matches no node, I/O. */
+ * borrowed until the tap set is freed. Errors: a --layer list that is no list or names no layer, a glob that matches no
+ * node, too little memory on the run's device (Q4X_E_DEVICE, with the number), I/O. */
 int q4x_tapset_open(q4x_run *r, const q4x_net *n, const q4x_tap_opts *o, const char *path, json_t *header,
                     q4x_tapset **ret, q4x_err *err);
 /* After each q4x_run_forward: the states, what it consumed, its logits. sampled: id chosen after it, -1 none. */

@@ -8,14 +8,14 @@
 #include "lib/version.h"
 
 static void node_levers(const q4x_tapset *t, int32_t i, char *buf, size_t size) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     k_levers lv;
-    q4x_arm_resolve(q4x_run_arm(t->run), p->node[i].name, 0, &lv);
+    q4x_arm_resolve(t->arm, p->node[i].name, 0, &lv);
     q4x_lever_words(&lv, q4x_plan_lever_word(p, i), buf, size);
 }
 
 static int describe_node(q4x_tapset *t, int32_t i) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     const q4x_node *n = &p->node[i];
     q4x_dump_node *d = &t->node[i];
     char words[160];
@@ -63,7 +63,7 @@ static k_state_kind state_kind(const q4x_plan *p, int32_t s) {
 }
 
 static int describe_state(q4x_tapset *t, int32_t s) {
-    const q4x_state_desc *sd = &q4x_run_plan(t->run)->state[t->state[s]];
+    const q4x_state_desc *sd = &t->plan->state[t->state[s]];
     q4x_dump_node *d = &t->node[t->nplan + s];
     *d = (q4x_dump_node){.name = strdup(sd->name),
                          .op = strdup("state"),
@@ -76,12 +76,12 @@ static int describe_state(q4x_tapset *t, int32_t s) {
                          .in = malloc(sizeof(int32_t)),
                          .st = malloc(sizeof(int32_t))};
     if (q4x_tap_by_head(sd)) d->heads.width = 1;
-    t->tap[t->nplan + s].kind = state_kind(q4x_run_plan(t->run), t->state[s]);
+    t->tap[t->nplan + s].kind = state_kind(t->plan, t->state[s]);
     return !d->name || !d->op || !d->levers || !d->in || !d->st;
 }
 
 int q4x_tap_describe(q4x_tapset *t, q4x_err *err) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     int bad = 0;
     t->nplan = t->nnodes = p->nnodes;
     t->state = calloc((size_t)(p->nstates + 1), sizeof *t->state);
@@ -158,7 +158,7 @@ int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_er
         json_pack("{s:i, s:i, s:s, s:[I, I], s:b, s:b, s:o, s:o, s:{s:i}}", "format", Q4X_DUMP_VERSION,
                   "vocabulary_version", Q4X_VOCABULARY_VERSION, "mode", MODES[t->o.mode], "rows", (json_int_t)t->o.row0,
                   (json_int_t)t->o.nrows, "bands", t->o.bands, "nonfinite_counted", 1, "model", model_json(n, hex),
-                  "arm", arm_json(q4x_run_arm(t->run)), "qsa", "ratio", q4x_net_dims(n)->ratio);
+                  "arm", arm_json(t->arm), "qsa", "ratio", q4x_net_dims(n)->ratio);
     if (!add || json_object_update(header, add)) rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the header");
     json_decref(add);
     return rc;

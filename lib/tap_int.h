@@ -17,7 +17,7 @@ typedef struct {
     double hard2, rms2;
     k_band made; /* of a state that its op makes: how far off after this forward */
     k_state_kind kind;
-    char *full; /* rows so far, mode full */
+    char *full; /* rows so far, mode full, of a tensor that is copied */
     size_t full_cap;
     size_t sel_cap; /* rows of rec.sel's arrays */
 } q4x_tap_node;
@@ -39,6 +39,8 @@ typedef struct {
 
 struct q4x_tapset {
     q4x_run *run;
+    const q4x_plan *plan; /* the run's, and its arm */
+    const q4x_arm *arm;
     q4x_tap_opts o;
     const char *path;    /* the caller's */
     int32_t nplan;       /* nodes of the plan */
@@ -66,6 +68,8 @@ struct q4x_tapset {
     q4x_tap_count read_twice, perturbation;
 };
 
+/* The event of state record s when its state has so many rows, all of it in one piece, without data. */
+q4x_node_event q4x_tap_state_event(const q4x_tapset *t, int32_t s, int64_t rows, int64_t cols);
 /* Set want on the chosen nodes. */
 int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err);
 /* 1 when this state is recorded with a row for each V head, so that all of it is among the rows that are kept. */
@@ -99,8 +103,9 @@ void q4x_tap_begin_bands(q4x_tapset *t, int32_t node);
 void q4x_tap_bands(q4x_tapset *t, int32_t node, const k_call *call);
 /* The record and what it is measured with, before its first tile. */
 int q4x_tap_begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int same, int32_t forward, q4x_err *err);
-/* Mode full: keep the rows until the forward ends. */
-int q4x_tap_keep_full(q4x_tap_node *tn, const q4x_node_event *ev, q4x_err *err);
+/* Mode full: keep the rows until the record is written. A whole tensor stays where the event has it, and must be there
+ * until then; ids, whose record may wait for their weights, and what comes in tiles are copied. */
+int q4x_tap_keep_full(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err);
 /* A tile is in, its data here as far as it is read here: finish and write what is whole. The same of a state. */
 int q4x_tap_end_tile(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err);
 int q4x_tap_end_state(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_err *err);
@@ -108,7 +113,8 @@ int q4x_tap_end_state(q4x_tapset *t, const q4x_node_event *ev, int is_ids, q4x_e
 int q4x_tap_state(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int32_t forward, q4x_err *err);
 
 /* tap_dev.c: taps of a run on a device. What a node made is measured there; records are finished here when the results
- * come, in the order of the nodes. */
+ * come, in the order of the nodes. All memory for it, on the device and pinned, is taken at the start: a clear error
+ * when there is too little. */
 int q4x_tapdev_new(q4x_tapset *t, q4x_tapdev **ret, q4x_err *err);
 void q4x_tapdev_free(q4x_tapdev *d); /* NULL is fine */
 /* The run's question (q4x_before_fn), and its event. */
@@ -116,8 +122,8 @@ int q4x_tapdev_before(void *ctx, const q4x_node_event *ev, int *ret_here, q4x_er
 int q4x_tapdev_node(q4x_tapset *t, const q4x_node_event *ev, q4x_err *err);
 /* A state after the forward; there: where it lies, NULL: in ev->data, here. */
 int q4x_tapdev_state(q4x_tapset *t, const q4x_node_event *ev, const void *there, int32_t forward, q4x_err *err);
-/* Wait for all results and finish their records. */
-int q4x_tapdev_flush(q4x_tapset *t, q4x_err *err);
+/* The forward is over: wait for all results and finish their records. */
+int q4x_tapdev_end(q4x_tapset *t, q4x_err *err);
 
 /* tap_witness.c: has a lever moved a bit? Asked at every node until it has: the op runs again on its inputs, as if the
  * item had not been given, and its output is compared. */

@@ -54,7 +54,7 @@ int q4x_tap_reads_choice(const char *word) {
 
 /* A node whose rows a state keeps that is recorded itself: what is kept can be held against it. */
 static int is_kept(const q4x_tapset *t, int32_t i) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     for (int32_t k = i + 1; k < p->nnodes; k++) {
         const q4x_node *n = &p->node[k];
         int in;
@@ -103,7 +103,7 @@ done:
 }
 
 int q4x_tap_choose(q4x_tapset *t, const q4x_tap_opts *o, q4x_err *err) {
-    const q4x_plan *p = q4x_run_plan(t->run);
+    const q4x_plan *p = t->plan;
     int rc = 0;
     char *keep = calloc((size_t)p->d.L + 1, 1);
     if (!keep) return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory");

@@ -11,7 +11,7 @@ enum { BLOCK = Q4X_SKETCH_BLOCK };
 
 struct q4x_tapstat {
     int64_t rows, cols, row; /* of the tensor; rows seen so far */
-    int64_t keep0, keep1;    /* kept rows: keep0 <= row < keep1 */
+    int64_t keep0, keep1;    /* kept rows: keep0 <= row < keep1, as in sk */
     q4x_seen all;
     q4x_sketch sk;
     q4x_sketch_pat *pat; /* [npat], kept from one tensor to the next: they depend on the block's index alone */
@@ -245,22 +245,32 @@ void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads
     add_up(s, nrows);
 }
 
+int64_t q4x_tapstat_kept(const q4x_sketch *sk, int64_t row0, int64_t nrows, int64_t *ret_from) {
+    const int64_t end = (int64_t)sk->row0 + sk->nrows, from = sk->row0 > row0 ? sk->row0 : row0,
+                  to = end < row0 + nrows ? end : row0 + nrows;
+    *ret_from = from;
+    return to > from ? to - from : 0;
+}
+
+size_t q4x_tapstat_kept_row(const q4x_sketch *sk) {
+    return (size_t)sk->width * (sk->raw ? sizeof *sk->values : sizeof *sk->buckets);
+}
+
 size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept) {
     Q4X_BUG_IF(nrows > s->rows - s->row);
-    const int64_t from = s->row > s->keep0 ? s->row : s->keep0,
-                  to = s->row + nrows < s->keep1 ? s->row + nrows : s->keep1;
+    int64_t from;
+    const int64_t n = q4x_tapstat_kept(&s->sk, s->row, nrows, &from);
     const q4x_seen seen = q4x_seen_there(m, (uint64_t)s->row * (uint64_t)s->cols);
     q4x_seen_join(&s->all, &seen);
     for (int64_t t = 0; t < nrows; t++) {
         s->row_sumabs[s->row + t] = sums[2 * t];
         s->row_sumsq[s->row + t] = sums[2 * t + 1];
     }
-    const size_t row = (size_t)s->sk.width * (s->sk.raw ? sizeof *s->values : sizeof *s->buckets),
-                 n = to > from ? (size_t)(to - from) * row : 0;
+    const size_t row = q4x_tapstat_kept_row(&s->sk), bytes = (size_t)n * row;
     char *to_here = s->sk.raw ? (char *)s->values : (char *)s->buckets;
-    if (n) memcpy(to_here + (size_t)(from - s->keep0) * row, kept, n);
+    if (bytes) memcpy(to_here + (size_t)(from - s->keep0) * row, kept, bytes);
     add_up(s, nrows);
-    return n;
+    return bytes;
 }
 
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch) {

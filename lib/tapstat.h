@@ -44,6 +44,10 @@ typedef struct q4x_tapstat q4x_tapstat;
 
 /* What begin will keep of such a tensor: row0, nrows, width and raw; the rest is 0. Q4X_E_ARG: an impossible shape. */
 int q4x_tapstat_shape(int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch, q4x_sketch *ret);
+/* Of rows row0 .. row0+nrows-1 of the tensor those that it keeps: *ret_from .. *ret_from + what is returned; and the
+ * bytes of one. */
+int64_t q4x_tapstat_kept(const q4x_sketch *sk, int64_t row0, int64_t nrows, int64_t *ret_from);
+size_t q4x_tapstat_kept_row(const q4x_sketch *sk);
 /* total_rows and cols are those of the whole tensor; rows row0 .. row0+nrows-1 are sketched (clipped to the tensor).
  * want_sketch 0: statistics only. Reusable. begin: Q4X_E_NOMEM, or Q4X_E_ARG for an impossible shape. */
 q4x_tapstat *q4x_tapstat_new(void);

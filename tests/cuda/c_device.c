@@ -1,5 +1,5 @@
-/* A device's memory: a clear error with the number when there is too little, nothing left behind after a hundred runs;
- * a device that is not there is named. */
+/* A device's memory: a clear error with the number when there is too little, nothing left behind after a hundred runs,
+ * every other one with taps; a device that is not there is named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "lib/run.h"
+#include "lib/tap.h"
 #include "tests/cuda/h_pair.h"
 #include "tests/h_forward.h"
 
@@ -62,24 +62,31 @@ static void not_there(void **s) {
     q4x_net_close(net);
 }
 
-static void once(const char *spec) {
+/* o: with these taps; NULL: none. */
+static void once(const char *spec, const q4x_tap_opts *o) {
     q4x_err err = {0};
     q4x_run *r = NULL;
+    q4x_tapset *t = NULL;
     q4x_net *net = h_net(path);
     int32_t ids[] = {5, 6, 7}, top_id[2];
     float top[2];
-    if (open_run(net, spec, &r, &err) || q4x_run_forward(r, ids, 3, 1, &err)) fail_msg("%s", err.msg);
+    if (open_run(net, spec, &r, &err)) fail_msg("%s", err.msg);
+    if (o && q4x_tapset_open(r, net, o, "/dev/null", json_object(), &t, &err)) fail_msg("%s", err.msg);
+    if (q4x_run_forward(r, ids, 3, 1, &err)) fail_msg("%s", err.msg);
     int32_t next = q4x_run_choose(r, top_id, top);
+    if (o && q4x_tapset_forward(t, ids, 3, 1, next, &err)) fail_msg("%s", err.msg);
     if (q4x_run_forward(r, &next, 1, 0, &err)) fail_msg("%s", err.msg);
+    q4x_tapset_abort(t);
     q4x_run_free(r);
     q4x_net_close(net);
 }
 
 static void no_leak(void **s) {
+    const q4x_tap_opts o = {.mode = Q4X_MODE_FULL, .bands = 1};
     (void)s;
-    for (int i = 0; i < 3; i++) once("cuda"); /* what the driver takes for itself once */
+    for (int i = 0; i < 3; i++) once("cuda", &o); /* what the driver takes for itself once */
     const uint64_t before = free_bytes();
-    for (int i = 0; i < (emulated ? 6 : 100); i++) once(i % 2 ? "cuda" : "cuda:act=bf16");
+    for (int i = 0; i < (emulated ? 6 : 100); i++) once(i % 2 ? "cuda" : "cuda:act=bf16", i % 2 ? &o : NULL);
     const uint64_t after = free_bytes();
     print_message("free before %llu, after %llu\n", (unsigned long long)before, (unsigned long long)after);
     assert_true(after == before);

@@ -84,7 +84,7 @@ static int leaf_differs(size_t n, uint32_t wild, int canonical, int flip) {
     k_measure_job j = {.kind = K_MEASURE_BITS, .x = there(x, 4 * n), .rows = 4 * (int64_t)n, .canonical = canonical};
     j.out = there(NULL, 16 * leaves);
     j.seen = there(NULL, sizeof seen);
-    must(k_dev_measure(hp_device(&emulated), &j, 1));
+    must(k_dev_measure(hp_device(&emulated), &j, 1, NULL, 0));
     if (flip) x[n / 2] = 77;
     for (size_t i = 0; i < n; i++) {
         seen.nan += isnan(x[i]) != 0;
@@ -150,7 +150,7 @@ static int rows_differ(const shape *s, float flip) {
     j.seen = there(NULL, sizeof(k_measured));
     j.out = there(NULL, 16 * T + 1);
     j.kept = there(NULL, cells * cell + 1);
-    must(k_dev_measure(hp_device(&emulated), &j, 1));
+    must(k_dev_measure(hp_device(&emulated), &j, 1, NULL, 0));
     k_measured *m = here(j.seen, sizeof *m);
     double *sums = here(j.out, 16 * T);
     void *kept = here(j.kept, cells * cell);
@@ -239,7 +239,7 @@ static int cut_differs(int64_t T, int64_t n, int32_t k, int32_t pos0, int32_t ra
     j.pos0 = pos0;
     j.ratio = ratio;
     j.out = there(NULL, (size_t)(8 * T));
-    must(k_dev_measure(hp_device(&emulated), &j, 1));
+    must(k_dev_measure(hp_device(&emulated), &j, 1, NULL, 0));
     float *got = here(j.out, (size_t)(8 * T));
     bad = memcmp(got, want, (size_t)(8 * T)) != 0;
     drop((void *)(uintptr_t)j.x);
@@ -282,7 +282,7 @@ static void table(void **state) {
         j[i] = (k_measure_job){.kind = i % 5 == 4 ? K_MEASURE_BITS : K_MEASURE_COPY, .x = from, .out = to[i]};
         j[i].rows = i % 5 == 4 ? 4 * N : 137 * i;
     }
-    must(k_dev_measure(d, j, K_MEASURE_JOBS));
+    must(k_dev_measure(d, j, K_MEASURE_JOBS, NULL, 0));
     for (int i = 0; i < K_MEASURE_JOBS; i++) {
         uint32_t *got = here(to[i], 4 * N);
         uint8_t want[16];
@@ -296,7 +296,7 @@ static void table(void **state) {
         free(got);
         drop(to[i]);
     }
-    assert_int_not_equal(k_dev_measure(d, j, K_MEASURE_JOBS + 1), 0);
+    assert_int_not_equal(k_dev_measure(d, j, K_MEASURE_JOBS + 1, NULL, 0), 0);
     drop(from);
     free(x);
 }

@@ -99,6 +99,36 @@ static void anywhere(void **state) {
     unlink(path);
 }
 
+/* With a part of a forward finished and written, and a part of it under way: what is whole stays. */
+static void half_way(void **state) {
+    enum { TIMES = 6 };
+    int cut = 0;
+    (void)state;
+    hl_most = 1 << 14;
+    q4x_err err = {0};
+    const int64_t before = emu.ops;
+    if (hl_tap(MODEL, "cuda", path, -1, 0, &err)) fail_msg("%s", err.msg);
+    const int64_t all = emu.ops - before;
+    for (int i = 0; i < TIMES; i++) {
+        const int64_t live = emu.live;
+        unlink(path);
+        emu.fail = emu.ops + all / 2 + i * all / (2 * TIMES) + 7 * i;
+        emu.swift = i % 2;
+        int rc = hl_tap(MODEL, "cuda", path, -1, 0, &err);
+        emu.fail = 0;
+        if (rc != Q4X_E_DEVICE) fail_msg("%d: %d: %s", i, rc, err.msg);
+        assert_true(emu.live == live && emu.used == 0);
+        const int whole = whole_in(err.msg);
+        if (whole < 0) continue;
+        hl_is_cut(path, want, whole);
+        cut++;
+    }
+    emu.swift = 0;
+    hl_most = 0;
+    assert_true(cut >= TIMES / 2);
+    unlink(path);
+}
+
 /* A pipe cannot take records back: what went through it still ends in a cut dump. */
 static void through_a_pipe(void **state) {
     char fifo[200];
@@ -167,7 +197,7 @@ static void tap_command(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(anywhere), cmocka_unit_test(through_a_pipe),
-                                       cmocka_unit_test(tap_command)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(anywhere), cmocka_unit_test(half_way),
+                                       cmocka_unit_test(through_a_pipe), cmocka_unit_test(tap_command)};
     return cmocka_run_group_tests_name("e_lost", tests, prepare, clean);
 }

@@ -14,6 +14,8 @@
 #include "tests/cuda/lose.h"
 #include "tests/h_forward.h"
 
+int64_t hl_most;
+
 typedef struct {
     q4x_run *run;
     q4x_tapset *taps;
@@ -37,7 +39,7 @@ static int step(void *ctx, const q4x_step *s, q4x_err *err) {
 int hl_tap(const char *model, const char *spec, const char *path, int forward, int node, q4x_err *err) {
     static const int32_t prompt[] = {5, 6, 7};
     const q4x_greedy_opts go = {.prompt = prompt, .n_prompt = 3, .n = HL_FORWARDS};
-    const q4x_tap_opts o = {.mode = Q4X_MODE_FULL};
+    const q4x_tap_opts o = {.mode = Q4X_MODE_FULL, .most = hl_most};
     spring s = {.forward = forward, .node = node};
     q4x_arm arm;
     q4x_hash content;

@@ -5,6 +5,7 @@
 #include "lib/tap.h"
 
 enum { HL_FORWARDS = 4 }; /* of a run: a prompt of 3 ids, then one by one */
+extern int64_t hl_most;   /* most of its q4x_tap_opts */
 
 /* Tap a run of HL_FORWARDS into path, mode full. Behind the hook of node `node` in forward `forward` the device is lost
  * (ct_lose); forward -1: not by this. A device's failure cuts the dump, as `q4x tap` does. Returns what the run did. */
