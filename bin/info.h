@@ -16,7 +16,8 @@ typedef struct {
     int threads;        /* 0: not given */
 } info_options;
 
-enum { INFO_DEVICES = 2 };
+enum { INFO_DEVICES = 2, INFO_MODES = Q4X_MODE_FULL + 1 };
+extern const char *const info_modes[INFO_MODES]; /* "hash" */
 
 /* One file with its digest. */
 typedef struct {

@@ -136,6 +136,17 @@ static json_t *settings_json(const info_model *f) {
     return a;
 }
 
+const char *const info_modes[INFO_MODES] = {"hash", "sketch", "full"};
+
+static json_t *taps_json(const q4x_need *d) {
+    json_t *o = json_object();
+    for (int mode = 0; mode < INFO_MODES; mode++)
+        json_object_set_new(o, info_modes[mode],
+                            json_pack("{s:I, s:I}", "device", (json_int_t)d->tap[mode].device, "pinned",
+                                      (json_int_t)d->tap[mode].pinned));
+    return o;
+}
+
 static json_t *need_json(const q4x_need *d) {
     json_t *weights = json_object(), *state = json_object();
     char fits[300];
@@ -157,6 +168,7 @@ static json_t *need_json(const q4x_need *d) {
                           (json_int_t)d->states, "arena", (json_int_t)d->arena, "logits", (json_int_t)d->logits,
                           "scratch", (json_int_t)d->scratch, "needs", (json_int_t)d->own);
     if (d->cuda) json_object_set_new(o, "pinned", json_integer((json_int_t)d->pinned));
+    if (d->cuda) json_object_set_new(o, "taps", taps_json(d));
     json_object_set_new(o, "token_reads", json_integer((json_int_t)d->token));
     json_object_set_new(o, "token_taps",
                         json_pack("{s:I, s:I}", "sketch", (json_int_t)d->tap_sketch, "full", (json_int_t)d->tap_full));

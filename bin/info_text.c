@@ -204,6 +204,12 @@ static void put_need(const q4x_need *d) {
     amount("logits", d->logits, "one row");
     amount("= needs", d->own, d->cuda ? "of the device's memory" : "memory of its own, besides the map");
     if (d->cuda) amount("+ pinned", d->pinned, "of the host, where what a tap reads arrives");
+    for (int mode = 0; d->cuda && mode < INFO_MODES; mode++) {
+        char name[16], note[80];
+        snprintf(name, sizeof name, "+ %s", info_modes[mode]);
+        snprintf(note, sizeof note, "for taps in this mode, and %llu pinned", (ull)d->tap[mode].pinned);
+        amount(name, d->tap[mode].device, note);
+    }
     if (d->cuda && tables) {
         snprintf(line, sizeof line, "The n-gram table's %s stay in the file; rows of it are gathered on the host.",
                  human(tables, buf, sizeof buf));

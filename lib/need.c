@@ -176,13 +176,19 @@ static int arena(const q4x_plan *p, q4x_need *d, q4x_err *err) {
     return 0;
 }
 
-static void taps(const q4x_plan *p, q4x_need *d) {
+static int taps(const q4x_plan *p, q4x_need *d, q4x_err *err) {
+    int rc = 0;
     for (int32_t i = 0; i < p->nnodes; i++) {
         if (!p->node[i].is_public) continue;
         uint64_t cols = (uint64_t)q4x_node_cols(p, i, 1);
         d->tap_full += cols * sizeof(float);
         d->tap_sketch += cols <= Q4X_SKETCH_RAW ? cols * sizeof(float) : 256 * sizeof(double);
     }
+    for (int mode = 0; mode <= Q4X_MODE_FULL && d->cuda && !rc; mode++) {
+        const q4x_tap_opts o = {.mode = (q4x_mode)mode};
+        rc = q4x_tap_memory_of(p, &o, d->n_ctx, d->tile, &d->tap[mode], err);
+    }
+    return rc;
 }
 
 static int sums(const q4x_net *n, q4x_need *d, q4x_err *err) {
@@ -207,7 +213,7 @@ int q4x_need_of(const q4x_net *n, int cuda, int64_t n_ctx, int threads, q4x_need
     TRY(weights(n, &d, err));
     TRY(states(p, &d, err));
     TRY(arena(p, &d, err));
-    taps(p, &d);
+    TRY(taps(p, &d, err));
     TRY(sums(n, &d, err));
     *ret = d;
 done:

@@ -9,6 +9,7 @@
 #define Q4X_NEED_H
 
 #include "lib/run.h"
+#include "lib/tap.h"
 #include "lib/tensor_class.h"
 
 /* How a run on a processor reads a tensor. */
@@ -51,6 +52,7 @@ typedef struct {
     uint64_t arena, logits;
     uint64_t scratch; /* processor: all threads together. Device: of its ops, and the ids of a pass */
     uint64_t pinned;  /* device: memory of the host that mirrors the arena; 0 on a processor */
+    q4x_tap_memory tap[Q4X_MODE_FULL + 1]; /* device: what taps of the public nodes take besides, by mode; else 0 */
     uint64_t tap_sketch,
         tap_full; /* payload that a dump of the public nodes gets for one row: sketches, full tensors */
     /* sums */

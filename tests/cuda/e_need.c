@@ -1,5 +1,5 @@
-/* e_need.c: the memory that a run on a device is said to need is what it takes of the emulated one, byte for byte and
- * part by part. */
+/* e_need.c: the memory that a run on a device, and its taps, are said to need is what they take of the emulated one,
+ * byte for byte and part by part. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,10 +43,11 @@ static uint64_t one(const char *model, const q4x_net *net, int64_t ctx) {
     return n.own;
 }
 
+static const char *const models[] = {"tests/models/demo.gguf", "tests/models/micro-a-bf16.gguf", "tests/golden/micro-a",
+                                     "tests/golden/micro-b", "tests/golden/dense-a"};
+static const int64_t contexts[] = {1, 5, 64, 1000, 4096};
+
 static void equals_a_run(void **state) {
-    static const char *const models[] = {"tests/models/demo.gguf", "tests/models/micro-a-bf16.gguf",
-                                         "tests/golden/micro-a", "tests/golden/micro-b", "tests/golden/dense-a"};
-    static const int64_t contexts[] = {1, 5, 64, 1000, 4096};
     int compared = 0;
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
@@ -63,6 +64,69 @@ static void equals_a_run(void **state) {
         assert_true(emu.used == 0);
     }
     print_message("    %d runs\n", compared);
+}
+
+/* Taps of a run take what is said they do when their set opens, and nothing more in a forward. Returns what is said. */
+static q4x_tap_memory tapped(const char *model, const q4x_net *net, q4x_run *r, const q4x_need *n,
+                             const q4x_tap_opts *o, int forward) {
+    q4x_err err = {0};
+    q4x_tapset *t = NULL;
+    q4x_tap_memory m;
+    const int32_t id = 7;
+    const size_t used = emu.used, pinned = emu.pinned;
+    const int64_t ops = emu.ops;
+    if (q4x_tap_memory_of(q4x_net_plan(net), o, n->n_ctx, n->tile, &m, &err)) fail_msg("%s", err.msg);
+    assert_true(emu.ops == ops);
+    if (!o->nodes) assert_memory_equal(&m, &n->tap[o->mode], sizeof m);
+    if (q4x_tapset_open(r, net, o, "/dev/null", json_object(), &t, &err)) fail_msg("%s", err.msg);
+    for (int k = 0; k <= forward; k++) {
+        same(model, n->n_ctx, "taps", m.device, emu.used - used);
+        same(model, n->n_ctx, "taps, pinned", m.pinned, emu.pinned - pinned);
+        if (k < forward && (q4x_run_forward(r, &id, 1, 0, &err) || q4x_tapset_forward(t, &id, 1, 1, -1, &err)))
+            fail_msg("%s", err.msg);
+    }
+    q4x_tapset_abort(t);
+    return m;
+}
+
+/* The outputs that wait stay with a run, so each has its own. */
+static void taps_of(const char *model, const q4x_net *net, int64_t ctx) {
+    static const q4x_tap_opts opts[] = {{.mode = Q4X_MODE_HASH},
+                                        {.mode = Q4X_MODE_SKETCH},
+                                        {.mode = Q4X_MODE_FULL},
+                                        {.mode = Q4X_MODE_SKETCH, .nodes = "*", .nrows = -1, .bands = 1},
+                                        {.mode = Q4X_MODE_FULL, .nodes = "*", .bands = 1, .controls = 1}};
+    enum { N = sizeof opts / sizeof *opts };
+    q4x_tap_memory m[N];
+    q4x_err err = {0};
+    q4x_need n;
+    q4x_arm arm;
+    if (q4x_arm_parse("cuda", &arm, &err) || q4x_need_of(net, 1, ctx, 0, &n, &err)) fail_msg("%s", err.msg);
+    for (int o = 0; o < N; o++) {
+        q4x_run *r = NULL;
+        if (q4x_run_new(net, &arm, ctx, 0, &r, &err)) fail_msg("%s", err.msg);
+        m[o] = tapped(model, net, r, &n, &opts[o], ctx == 5 && o == N - 1);
+        q4x_run_free(r);
+    }
+    if (ctx >= 64) return; /* where there may be as much as there can be */
+    /* the twin: more is kept, more is said */
+    assert_true(m[0].device < m[1].device && m[1].device == m[2].device && m[1].device < m[3].device);
+    assert_true(m[0].pinned < m[1].pinned && m[1].pinned < m[2].pinned && m[2].pinned < m[4].pinned);
+}
+
+static void taps(void **state) {
+    int compared = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        q4x_net *net = h_net(models[i]);
+        for (size_t k = 0; k < sizeof contexts / sizeof *contexts; k++, compared++) {
+            if (contexts[k] > q4x_net_plan(net)->ctx_max) break;
+            taps_of(models[i], net, contexts[k]);
+        }
+        q4x_net_close(net);
+    }
+    assert_true(emu.used == 0 && emu.pinned == 0);
+    print_message("    %d contexts\n", compared);
 }
 
 /* A device with exactly that much takes the run; one with a byte less refuses it. */
@@ -90,6 +154,7 @@ static void just_enough(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equals_a_run), cmocka_unit_test(just_enough)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equals_a_run), cmocka_unit_test(taps),
+                                       cmocka_unit_test(just_enough)};
     return cmocka_run_group_tests_name("e_need", tests, NULL, NULL);
 }
