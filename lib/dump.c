@@ -13,6 +13,7 @@ void q4x_dump_free(q4x_dump *d) {
             free(t->full);
             if (p) continue;
             free(t->sketch.buckets), free(t->sketch.values), free(t->sketch.row_sumabs), free(t->sketch.row_sumsq);
+            free(t->sketch.row_least);
             free(t->sel.ids), free(t->sel.weights), free(t->sel.lo), free(t->sel.hi);
         }
         if (!p)

@@ -4,15 +4,15 @@
  * what only the end of a run knows.
  * The structures below are what the judge (bisect/) works on; foreign importers fill the same ones.
  *
- * THE FORMAT (version 1.1). Little-endian; no padding anywhere; floats are IEEE 754. A file is a preamble and chunks.
+ * THE FORMAT (version 1.2). Little-endian; no padding anywhere; floats are IEEE 754. A file is a preamble and chunks.
  *
  *   preamble   8 bytes 89 'Q' '4' 'D' 0d 0a 1a 0a | u32 version | u32 minor version | u64 XXH3-64 of these 16 bytes
  *   chunk      u32 type (four letters) | u32 flags | u64 length | u64 XXH3-64 of the payload |
  *              u64 XXH3-64 of these 24 bytes | payload
  *
  * A reader reads every older version and refuses a newer one. A newer minor version only adds chunk types; where such
- * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks but TAIL have flags 0. Order:
- * HEAD NODE ((TAPS | FULL)* FWRD)* TAIL? DONE, and nothing behind it. Without DONE a dump is cut: its whole forwards
+ * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks but TAIL and PART have flags 0. Order:
+ * HEAD NODE ((TAPS | FULL | PART)* FWRD)* TAIL? DONE, and nothing behind it. Without DONE a dump is cut: its whole forwards
  * can be read, and nothing of the last one that is not. A run that could not go on leaves one so, with a TAIL that says
  * why.
  *
@@ -42,6 +42,11 @@
  *            encoding 1     byte planes: byte 0 of every element, byte 1 of every element, ..: as one zlib stream
  *                           without matches (Z_HUFFMAN_ONLY), so the tensor has at most 8 times its bytes
  *          One for each record with part 8, none else. Values are exact, payloads of NaNs included.
+ *   PART   (since 1.2; flag 1) i32 forward | i32 count, then per record, in the order of the forward's records, which
+ *          stand before it and have sketches that are not raw:
+ *            i32 node | i32 nrows, the sketch's | f64 row_least[nrows], finite and not below 0: the smallest sum of
+ *            squares of a part, for rows that an op norms part by part
+ *          A record has at most one.
  *   FWRD   ends a forward: i32 index (ascending) n_ids pos0 forced | 16 bytes prefix | i32 sampled n_logits vocab |
  *            i32 top_id[2] | f32 top_val[2] | i32 declared records, selections, full tensors of this forward |
  *            i32 1 when logits follow, else 0 | i32 ids[n_ids] | f32 logits[n_logits * vocab]
@@ -70,8 +75,10 @@ enum { Q4X_DUMP_VERSION = 1, Q4X_VOCABULARY_VERSION = 1 };
 
 typedef enum { Q4X_MODE_HASH, Q4X_MODE_SKETCH, Q4X_MODE_FULL } q4x_mode;
 
-/* How V heads lie in a tensor that has them (spec 9.4). axis 0: none. The heads are nv groups of `width`
- * consecutive columns (axis 1) or rows of the record's [rows, cols] (axis 2), the first at `off`. */
+/* Groups of a tensor that belong together. axis 0: none. They are nv groups of `width` consecutive columns (axis 1) or
+ * rows of the record's [rows, cols] (axis 2), the first at `off`. Two kinds of node have them: one with V heads (spec
+ * 9.4), and the output of an op that norms its rows part by part (streams, heads of q and k): each part a group, in one
+ * order alone, nk = nv and gguf 0. */
 typedef struct {
     int32_t axis, off, width, nk, nv;
     int32_t gguf; /* 1: file order is GGUF's r*nk+k, 0: HF's k*(nv/nk)+r */

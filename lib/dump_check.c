@@ -78,7 +78,7 @@ int q4x_dump_check_nodes(const q4x_dump_node *nodes, int32_t n, int code, q4x_er
         TRY(links(nodes, i, n, code, err));
         if (!heads_ok(&nodes[i].heads))
             return q4x_fail(err, code,
-                            "node %d (%s): heads: found axis %d, %d value heads of width %d at %d over %d key heads", i,
+                            "node %d (%s): heads: found axis %d, %d groups of width %d at %d over %d key heads", i,
                             nodes[i].name, nodes[i].heads.axis, nodes[i].heads.nv, nodes[i].heads.width,
                             nodes[i].heads.off, nodes[i].heads.nk);
     }
@@ -122,6 +122,12 @@ static int all_finite(const double *x, size_t n) {
     return 1;
 }
 
+int q4x_dump_check_least(const double *row_least, int32_t nrows) {
+    for (int32_t t = 0; t < nrows; t++)
+        if (!isfinite(row_least[t]) || !(row_least[t] >= 0)) return 0;
+    return 1;
+}
+
 static int sketch_ok(const q4x_sketch *s, const q4x_tap *t) {
     if (s->row0 < 0 || s->nrows < 0 || s->row0 > t->rows || s->nrows > t->rows - s->row0) return 0;
     if (s->raw != 0 && s->raw != 1) return 0;
@@ -130,6 +136,7 @@ static int sketch_ok(const q4x_sketch *s, const q4x_tap *t) {
     if (cells && !(s->raw ? s->values != NULL : s->buckets != NULL)) return 0;
     if (nrows && (!s->row_sumabs || !s->row_sumsq)) return 0;
     if (!all_finite(s->row_sumabs, nrows) || !all_finite(s->row_sumsq, nrows)) return 0;
+    if (s->row_least && (s->raw || !q4x_dump_check_least(s->row_least, s->nrows))) return 0;
     return s->raw || all_finite(s->buckets, cells);
 }
 

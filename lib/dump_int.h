@@ -14,13 +14,14 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers and arrays are copied as they lie in memory");
 
 #define Q4X_DUMP_MAGIC UINT64_C(0x0a1a0a0d44345189) /* 89 'Q' '4' 'D' 0d 0a 1a 0a */
-enum { Q4X_DUMP_MINOR = 1, Q4X_DUMP_PREAMBLE = 24, Q4X_DUMP_CHUNK = 32 };
+enum { Q4X_DUMP_MINOR = 2, Q4X_DUMP_PREAMBLE = 24, Q4X_DUMP_CHUNK = 32 };
 
 #define Q4X_CHUNK_NAME(a, b, c, d) ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
 #define Q4X_CHUNK_HEAD Q4X_CHUNK_NAME('H', 'E', 'A', 'D')
 #define Q4X_CHUNK_NODE Q4X_CHUNK_NAME('N', 'O', 'D', 'E')
 #define Q4X_CHUNK_TAPS Q4X_CHUNK_NAME('T', 'A', 'P', 'S')
 #define Q4X_CHUNK_FULL Q4X_CHUNK_NAME('F', 'U', 'L', 'L')
+#define Q4X_CHUNK_PART Q4X_CHUNK_NAME('P', 'A', 'R', 'T')
 #define Q4X_CHUNK_FWRD Q4X_CHUNK_NAME('F', 'W', 'R', 'D')
 #define Q4X_CHUNK_TAIL Q4X_CHUNK_NAME('T', 'A', 'I', 'L')
 #define Q4X_CHUNK_DONE Q4X_CHUNK_NAME('D', 'O', 'N', 'E')
@@ -42,13 +43,15 @@ enum {
     Q4X_DUMP_HEADER_MAX = 16 << 20, /* bytes of header text; parsed it takes up to 40 times as much */
     Q4X_DUMP_NAME_MAX = 1000,       /* bytes of a node's name, op or levers */
     Q4X_NODE_MIN = 3 * 2 + 3 * 4 + 6 * 4 + 2 * 4,
-    Q4X_TAP_MIN = 3 * 4 + 2 * 8 + 16
+    Q4X_TAP_MIN = 3 * 4 + 2 * 8 + 16,
+    Q4X_PART_MIN = 2 * 4
 };
 
 /* ---- rules (dump_check.c): the writer takes nothing that the reader would refuse ----
  * Each returns 0, or fails with code and a sentence about the record; the caller puts file and place in front. */
 int q4x_dump_check_nodes(const q4x_dump_node *nodes, int32_t n, int code, q4x_err *err);
 int q4x_dump_check_tap(const q4x_dump_node *nodes, int32_t n, const q4x_tap *t, int code, q4x_err *err);
+int q4x_dump_check_least(const double *row_least, int32_t nrows); /* 1: row_least of a sketch may be that */
 int q4x_dump_check_forward(const q4x_forward *f, int code, q4x_err *err);
 /* Bytes of one element of a payload, 0 for a type that has none. */
 size_t q4x_dump_elem(int32_t dtype);
@@ -97,9 +100,11 @@ typedef struct {
 } q4x_payload;
 
 int q4x_parse_nodes(q4x_payload *c, q4x_dump_node **ret, int32_t *ret_n);
-/* The records of one TAPS chunk behind `forward`. */
-int q4x_parse_taps_head(q4x_payload *c, int32_t *ret_forward, int32_t *ret_n);
+/* The head of a TAPS or PART chunk, of records of `least` bytes or more each; then these one by one. */
+int q4x_parse_records(q4x_payload *c, uint64_t least, int32_t *ret_forward, int32_t *ret_n);
 int q4x_parse_tap(q4x_payload *c, const q4x_dump_node *nodes, int32_t nnodes, int32_t forward, q4x_tap *ret);
+/* A record of a PART chunk: *ret_nrows values of row_least, by the rules of a sketch. */
+int q4x_parse_part(q4x_payload *c, int32_t *ret_node, int32_t *ret_nrows, double **ret);
 
 typedef struct {
     int32_t ntaps, nsel, nfull;

@@ -220,9 +220,20 @@ static void get_selection(q4x_payload *c, q4x_selection *s, uint32_t has) {
     s->hi = get_array(c, n, 1, sizeof(float), "scores at the cut");
 }
 
-int q4x_parse_taps_head(q4x_payload *c, int32_t *ret_forward, int32_t *ret_n) {
+int q4x_parse_records(q4x_payload *c, uint64_t least, int32_t *ret_forward, int32_t *ret_n) {
     *ret_forward = get_i32(c, "forward");
-    *ret_n = get_count(c, Q4X_TAP_MIN, "number of records");
+    *ret_n = get_count(c, least, "number of records");
+    return c->rc;
+}
+
+int q4x_parse_part(q4x_payload *c, int32_t *ret_node, int32_t *ret_nrows, double **ret) {
+    *ret_node = get_i32(c, "node");
+    *ret_nrows = get_count(c, sizeof **ret, "rows");
+    double *least = get_array(c, (uint64_t)*ret_nrows, 1, sizeof *least, "sums of parts");
+    if (!c->rc && !q4x_dump_check_least(least, *ret_nrows))
+        c->rc = q4x_fail(c->err, Q4X_E_FORMAT, "sums of parts of node %d: expected finite ones that are not negative",
+                         *ret_node);
+    if (!c->rc) *ret = least;
     return c->rc;
 }
 

@@ -14,7 +14,8 @@ typedef struct {
     int32_t forward_cap;
     q4x_tap *taps; /* records of the forward that is open */
     int32_t ntaps, taps_cap;
-    int32_t open; /* its index, -1: none */
+    int32_t parts; /* of them, before which sums of parts may come no more */
+    int32_t open;  /* its index, -1: none */
     int has_header, has_nodes, done;
     q4x_err *err;
 } reader;
@@ -152,7 +153,7 @@ static int read_nodes(reader *r, q4x_payload *c) {
 
 static int read_taps(reader *r, q4x_payload *c) {
     int32_t forward, n, last = r->d->nforwards ? r->d->forwards[r->d->nforwards - 1].index : -1;
-    int rc = q4x_parse_taps_head(c, &forward, &n);
+    int rc = q4x_parse_records(c, Q4X_TAP_MIN, &forward, &n);
     if (rc) return rc;
     if (forward <= last || (r->open >= 0 && forward != r->open))
         return q4x_fail(r->err, Q4X_E_FORMAT, "forward: expected %d%s, found %d", r->open >= 0 ? r->open : last + 1,
@@ -168,6 +169,30 @@ static int read_taps(reader *r, q4x_payload *c) {
         q4x_content_tap(r->content, r->d->nodes[t->node].name, t);
     }
     return 0;
+}
+
+/* Sums of parts find their records in order, so that each is looked at once. */
+static int read_parts(reader *r, const chunk *head, q4x_payload *c) {
+    int32_t forward, n, node, nrows;
+    double *least = NULL;
+    if (head->flags != Q4X_CHUNK_SKIPPABLE)
+        return q4x_fail(r->err, Q4X_E_FORMAT, "chunk flags: expected %d, found %u", Q4X_CHUNK_SKIPPABLE, head->flags);
+    int rc = q4x_parse_records(c, Q4X_PART_MIN, &forward, &n);
+    if (!rc && (r->open < 0 || forward != r->open))
+        rc = q4x_fail(r->err, Q4X_E_FORMAT, "sums of parts: expected records of forward %d before them", forward);
+    for (int32_t i = 0; i < n && !rc; i++) {
+        if ((rc = q4x_parse_part(c, &node, &nrows, &least))) break;
+        while (r->parts < r->ntaps && r->taps[r->parts].node != node) r->parts++;
+        q4x_tap *t = r->parts < r->ntaps ? &r->taps[r->parts++] : NULL;
+        if (!t || !t->has_sketch || t->sketch.raw || t->sketch.nrows != nrows)
+            rc = q4x_fail(r->err, Q4X_E_FORMAT,
+                          "sums of parts of node %d: expected a record before them, in order, of which %d rows are "
+                          "sketched",
+                          node, nrows);
+        else
+            t->sketch.row_least = least;
+    }
+    return rc;
 }
 
 static int read_full(reader *r, q4x_payload *c) {
@@ -296,7 +321,7 @@ static int read_forward(reader *r, q4x_payload *c) {
     r->seen.nsel += (uint64_t)nsel;
     r->seen.nfull += (uint64_t)want.nfull;
     r->seen.nlogits += f.logits ? (uint64_t)f.n_logits : 0;
-    r->ntaps = 0;
+    r->ntaps = r->parts = 0;
     r->open = -1;
 done:
     free(order);
@@ -343,11 +368,12 @@ static int read_tail(reader *r, const chunk *c) {
     return read_json(r, c, "tail", &r->d->tail);
 }
 
-/* HEAD NODE ((TAPS | FULL)* FWRD)* TAIL? DONE; chunks of a newer minor version may stand between when they say so. */
+/* HEAD NODE ((TAPS | FULL | PART)* FWRD)* TAIL? DONE; chunks of a newer minor version may stand between when they say so. */
 static int take_chunk(reader *r, const chunk *c) {
     q4x_payload pay = {
         .p = c->payload, .left = c->length, .pos = c->at + Q4X_DUMP_CHUNK, .pool = &r->p->pool, .err = r->err};
-    int known = c->type == Q4X_CHUNK_HEAD || c->type == Q4X_CHUNK_NODE || c->type == Q4X_CHUNK_TAPS ||
+    const int part = c->type == Q4X_CHUNK_PART && r->minor >= 2;
+    int known = part || c->type == Q4X_CHUNK_HEAD || c->type == Q4X_CHUNK_NODE || c->type == Q4X_CHUNK_TAPS ||
                 c->type == Q4X_CHUNK_FULL || c->type == Q4X_CHUNK_FWRD || c->type == Q4X_CHUNK_DONE;
     if (c->type == Q4X_CHUNK_TAIL && r->minor >= 1) return read_tail(r, c);
     if (!known) {
@@ -358,7 +384,7 @@ static int take_chunk(reader *r, const chunk *c) {
     }
     if (r->d->tail && c->type != Q4X_CHUNK_DONE)
         return q4x_fail(r->err, Q4X_E_FORMAT, "order of chunks: expected the end marker behind the tail");
-    if (c->flags) return q4x_fail(r->err, Q4X_E_FORMAT, "chunk flags: expected 0, found %u", c->flags);
+    if (c->flags && !part) return q4x_fail(r->err, Q4X_E_FORMAT, "chunk flags: expected 0, found %u", c->flags);
     int order_ok = c->type == Q4X_CHUNK_HEAD   ? !r->has_header
                    : c->type == Q4X_CHUNK_NODE ? !r->has_nodes
                                                : r->has_nodes;
@@ -370,6 +396,7 @@ static int take_chunk(reader *r, const chunk *c) {
     case Q4X_CHUNK_NODE: rc = read_nodes(r, &pay); break;
     case Q4X_CHUNK_TAPS: rc = read_taps(r, &pay); break;
     case Q4X_CHUNK_FULL: rc = read_full(r, &pay); break;
+    case Q4X_CHUNK_PART: rc = read_parts(r, c, &pay); break;
     case Q4X_CHUNK_FWRD: rc = read_forward(r, &pay); break;
     default: rc = read_done(r, &pay); break;
     }

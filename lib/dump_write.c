@@ -21,6 +21,8 @@ struct q4x_dumpw {
     q4x_content *content;
     q4x_bytes taps;  /* records not written yet */
     uint32_t ntaps;  /* of them */
+    q4x_bytes parts; /* what a PART chunk says of them */
+    uint32_t nparts; /* of how many */
     int32_t forward; /* that is open, -1 none */
     int32_t last;    /* index of the last one that ended, -1 none */
     uint64_t end;    /* where it ends in the file */
@@ -49,7 +51,7 @@ static void put_text(q4x_bytes *b, const char *s) {
 static int chunk(q4x_dumpw *w, uint32_t type, const void *a, size_t an, const void *b, size_t bn, q4x_err *err) {
     int rc = 0;
     uint8_t head[Q4X_DUMP_CHUNK];
-    uint32_t flags = type == Q4X_CHUNK_TAIL ? Q4X_CHUNK_SKIPPABLE : 0;
+    uint32_t flags = type == Q4X_CHUNK_TAIL || type == Q4X_CHUNK_PART ? Q4X_CHUNK_SKIPPABLE : 0;
     uint64_t length = (uint64_t)an + bn, sum;
     if (bn) {
         XXH3_state_t x;
@@ -139,6 +141,7 @@ static void dumpw_free(q4x_dumpw *w) {
     free(w->seen);
     free(w->path);
     free(w->taps.p);
+    free(w->parts.p);
     q4x_content_free(w->content);
     free(w);
 }
@@ -241,17 +244,31 @@ static void put_tap(q4x_bytes *b, const q4x_tap *t) {
     if (t->has_sel) put_selection(b, &t->sel, cut);
 }
 
-/* The gathered records become a chunk. Its first 8 bytes were left free for forward and count. */
-static int flush_taps(q4x_dumpw *w, q4x_err *err) {
-    if (!w->ntaps) return 0;
-    if (!w->taps.failed) {
-        memcpy(w->taps.p, &w->forward, 4);
-        memcpy(w->taps.p + 4, &w->ntaps, 4);
+/* Gathered records become a chunk. Its first 8 bytes were left free for forward and count. */
+static int flush(q4x_dumpw *w, uint32_t type, q4x_bytes *b, uint32_t *n, q4x_err *err) {
+    if (!*n) return 0;
+    if (!b->failed) {
+        memcpy(b->p, &w->forward, 4);
+        memcpy(b->p + 4, n, 4);
     }
-    int rc = chunk_of(w, Q4X_CHUNK_TAPS, &w->taps, err);
-    w->ntaps = 0;
-    w->taps.n = 0;
+    int rc = chunk_of(w, type, b, err);
+    *n = 0;
+    b->n = 0;
     return rc;
+}
+
+static int flush_taps(q4x_dumpw *w, q4x_err *err) {
+    int rc = flush(w, Q4X_CHUNK_TAPS, &w->taps, &w->ntaps, err);
+    return rc ? rc : flush(w, Q4X_CHUNK_PART, &w->parts, &w->nparts, err);
+}
+
+static void gather_part(q4x_dumpw *w, const q4x_tap *t) {
+    const q4x_sketch *s = &t->sketch;
+    if (!t->has_sketch || !s->row_least || !s->nrows) return;
+    if (!w->nparts++) q4x_put_u64(&w->parts, 0);
+    put_i32(&w->parts, t->node);
+    put_i32(&w->parts, s->nrows);
+    q4x_put(&w->parts, s->row_least, (size_t)s->nrows * sizeof *s->row_least);
 }
 
 static int write_full(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
@@ -292,6 +309,7 @@ static int tap(q4x_dumpw *w, const q4x_tap *t, q4x_err *err) {
     if (t->has_full) TRY(write_full(w, t, err));
     if (!w->ntaps) q4x_put_u64(&w->taps, 0);
     put_tap(&w->taps, t);
+    gather_part(w, t);
     w->ntaps++;
     w->seen[t->node] = 1;
     w->open.ntaps++;

@@ -66,6 +66,9 @@ int q4x_plan_reads_lever(const q4x_plan *p, int32_t node, const q4x_lever *l);
 /* Levers that the node does not read go back to their defaults. */
 void q4x_plan_keep_levers(const q4x_plan *p, int32_t node, k_levers *lv);
 int32_t q4x_plan_find(const q4x_plan *p, const char *name); /* node index, -1: none */
+/* How the ops that norm this node's rows part by part cut them, itself or through an alias; n 0: none does, or not in
+ * one way that a dump can tell. */
+q4x_parts q4x_plan_parts(const q4x_plan *p, int32_t node);
 
 /* ---- for lib/arch_*.c ---- */
 

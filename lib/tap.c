@@ -62,8 +62,10 @@ int q4x_tap_begin(q4x_tapset *t, const q4x_node_event *ev, int is_ids, int same,
     if (q4x_tap_measured(t, ev->node, is_ids) && !same) {
         if (!whole && !tn->stat && !(tn->stat = q4x_tapstat_new())) goto nomem;
         int64_t row0, nrows;
+        q4x_tapstat *stat = whole ? t->stat : tn->stat;
         q4x_tap_kept_rows(&t->o, ev->total, &row0, &nrows);
-        int rc = q4x_tapstat_begin(whole ? t->stat : tn->stat, ev->total, ev->cols, row0, nrows, 1);
+        int rc = q4x_tapstat_begin(stat, ev->total, ev->cols, row0, nrows, 1);
+        if (!rc) rc = q4x_tapstat_parts(stat, &tn->parts);
         if (rc) return q4x_fail(err, rc, "taps: cannot sketch %s", t->node[ev->node].name);
     }
     return 0;

@@ -20,6 +20,7 @@ static int describe_node(q4x_tapset *t, int32_t i) {
     q4x_dump_node *d = &t->node[i];
     char words[160];
     node_levers(t, i, words, sizeof words);
+    t->tap[i].parts = q4x_plan_parts(p, i);
     *d = (q4x_dump_node){.name = strdup(n->name),
                          .op = strdup(k_ops[n->op].name),
                          .layer = n->layer,

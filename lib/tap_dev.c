@@ -87,10 +87,21 @@ void q4x_tapdev_free(q4x_tapdev *d) {
 
 /* ---- a tile comes ---- */
 
+/* Rows of a tile, seen as rows as long as the parts that they are normed in: their sums. */
+static int add_parts(q4x_tapdev *d, const q4x_piece *p, const float *x, int64_t rows, char *sums) {
+    const k_measure_job j = {.kind = K_MEASURE_ROWS,
+                             .x = x,
+                             .rows = rows * (p->ev.cols / p->r.cut_width),
+                             .cols = p->r.cut_width,
+                             .seen = (k_measured *)(void *)(d->there + p->r0 + p->r.spare_at),
+                             .out = sums};
+    return q4x_tapdev_add_job(d, &j);
+}
+
 /* Jobs of the sums of a tile, which lies at x. */
 static int add_rows(q4x_tapdev *d, const q4x_piece *p, const float *x) {
     const q4x_node_event *ev = &p->ev;
-    char *r = d->there + p->r0, *kept = r + p->r.kept_at;
+    char *r = d->there + p->r0, *kept = r + p->r.kept_at, *cuts = r + p->r.cuts_at;
     int code = 0;
     for (int64_t i = 0, k = 0; i < ev->nrows && !code; i += p->r.part, k++) {
         const int64_t n = ev->nrows - i < p->r.part ? ev->nrows - i : p->r.part, row0 = ev->row0 + i;
@@ -107,6 +118,9 @@ static int add_rows(q4x_tapdev *d, const q4x_piece *p, const float *x) {
                                  .width = p->r.sk.raw ? 0 : p->r.sk.width};
         kept += (size_t)keep * q4x_tapstat_kept_row(&p->r.sk);
         code = q4x_tapdev_add_job(d, &j);
+        if (code || !p->r.cut_width) continue;
+        code = add_parts(d, p, x + (from - ev->row0) * ev->cols, keep, cuts);
+        cuts += 16 * (size_t)(keep * (ev->cols / p->r.cut_width));
     }
     return code;
 }

@@ -38,7 +38,9 @@ typedef struct {
     q4x_sketch sk;     /* what is kept of the whole tensor */
     int has_words, has_cut;
     size_t head_at, tail_at, body_at, seen_at, sums_at, kept_at, words_at, cut_at; /* seen: one k_measured a part */
-    size_t bytes;                                                                  /* of all */
+    int32_t cut_width;        /* of the parts that rows are normed in; 0: no sums of them */
+    size_t cuts_at, spare_at; /* sums of those of kept rows; counts that nobody reads */
+    size_t bytes;             /* of all */
 } q4x_piece_results;
 
 /* What comes here as it is, from the piece's first byte on: the output, then what its band is stated from. */

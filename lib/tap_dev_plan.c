@@ -55,8 +55,12 @@ int q4x_piece_lay_out(const q4x_tapset *t, q4x_piece *p, q4x_err *err) {
     r->seen_at = q4x_tap_give(&r->bytes, parts * sizeof(k_measured));
     if (!measured) return 0;
     r->sums_at = q4x_tap_give(&r->bytes, 16 * rows);
-    r->kept_at = q4x_tap_give(&r->bytes, (size_t)q4x_tapstat_kept(&r->sk, ev->row0, ev->nrows, &from) *
-                                             q4x_tapstat_kept_row(&r->sk));
+    const int64_t kept = q4x_tapstat_kept(&r->sk, ev->row0, ev->nrows, &from);
+    r->kept_at = q4x_tap_give(&r->bytes, (size_t)kept * q4x_tapstat_kept_row(&r->sk));
+    r->cut_width = r->sk.raw ? 0 : t->tap[ev->node].parts.width;
+    if (!r->cut_width) return 0;
+    r->cuts_at = q4x_tap_give(&r->bytes, 16 * (size_t)(kept * (ev->cols / r->cut_width)));
+    r->spare_at = q4x_tap_give(&r->bytes, sizeof(k_measured));
     return 0;
 }
 

@@ -15,7 +15,8 @@ typedef struct {
     q4x_tapstat *stat;
     q4x_tap rec; /* this forward's record */
     double hard2, rms2;
-    k_band made; /* of a state that its op makes: how far off after this forward */
+    q4x_parts parts; /* in which ops norm its rows */
+    k_band made;     /* of a state that its op makes: how far off after this forward */
     k_state_kind kind;
     char *full; /* rows so far, mode full, of a tensor that is copied */
     size_t full_cap;

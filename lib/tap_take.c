@@ -22,9 +22,13 @@ static void take_rows(q4x_tapset *t, const q4x_piece *p, const char *r) {
     const double *sums = (const double *)(const void *)(r + p->r.sums_at);
     const k_measured *m = (const k_measured *)(const void *)(r + p->r.seen_at);
     const char *kept = r + p->r.kept_at;
+    const double *cuts = (const double *)(const void *)(r + p->r.cuts_at);
     for (int64_t i = 0; i < ev->nrows; i += p->r.part, m++) {
         const int64_t n = ev->nrows - i < p->r.part ? ev->nrows - i : p->r.part;
-        kept += q4x_tapstat_there(s, n, m, sums + 2 * i, kept); /* parts lie one behind the other */
+        const size_t bytes = q4x_tapstat_there(s, n, m, sums + 2 * i, kept, p->r.cut_width ? cuts : NULL);
+        kept += bytes; /* parts lie one behind the other */
+        if (!p->r.cut_width) continue;
+        cuts += 2 * (int64_t)(bytes / q4x_tapstat_kept_row(&p->r.sk)) * (ev->cols / p->r.cut_width);
     }
 }
 

@@ -18,8 +18,10 @@ struct q4x_tapstat {
     size_t npat;
     double *buckets;                /* grown, never shrunk, as the next: sk points into them */
     double *row_sumabs, *row_sumsq; /* [rows] each, the second behind the first */
+    double *row_least;              /* [kept rows] */
+    q4x_parts parts;                /* n 0: not asked for */
     float *values;
-    size_t cap_buckets, cap_values, cap_rows;
+    size_t cap_buckets, cap_values, cap_rows, cap_least;
 };
 
 /* ---- one row ---- */
@@ -112,6 +114,19 @@ static void row_add(row_sums *r, const float *x, int64_t cols, const q4x_sketch_
     }
 }
 
+/* The smallest sum of squares of a part of the row. */
+static double least_part(const q4x_tapstat *s, const float *x, int clean) {
+    const int used = lanes(s->parts.width);
+    double least = 0;
+    row_sums r;
+    for (int32_t i = 0; i < s->parts.n; i++) {
+        row_add(&r, x + s->parts.off + (int64_t)i * s->parts.step, s->parts.width, NULL, clean, used);
+        const double q = halve(r.sq, used);
+        if (i == 0 || q < least) least = q;
+    }
+    return least;
+}
+
 /* Row number row of the tensor. What it writes belongs to that row alone, or to `to`. */
 static void one_row(const q4x_tapstat *s, const float *x, int64_t row, q4x_seen *to) {
     row_sums r;
@@ -128,6 +143,7 @@ static void one_row(const q4x_tapstat *s, const float *x, int64_t row, q4x_seen 
     s->row_sumsq[row] = halve(r.sq, used);
     if (kept < 0) return;
     to->skipped += to->nonfinite - before;
+    if (s->parts.n) s->row_least[kept] = least_part(s, x, clean);
     size_t w = (size_t)s->sk.width;
     if (s->sk.raw) {
         if (w) memcpy(s->values + (size_t)kept * w, x, w * sizeof *x);
@@ -148,6 +164,7 @@ void q4x_tapstat_free(q4x_tapstat *s) {
     free(s->pat);
     free(s->buckets);
     free(s->row_sumabs);
+    free(s->row_least);
     free(s->values);
     free(s);
 }
@@ -204,6 +221,7 @@ int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t 
     s->rows = total_rows;
     s->cols = cols;
     s->row = 0;
+    s->parts = (q4x_parts){0};
     s->keep0 = s->sk.row0;
     s->keep1 = s->keep0 + s->sk.nrows;
     s->all = q4x_seen_none();
@@ -213,6 +231,19 @@ int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t 
     s->row_sumabs = sums;
     s->row_sumsq = sums + total_rows;
     return want_sketch ? keep_room(s, (size_t)s->sk.nrows) : 0;
+}
+
+int q4x_tapstat_parts(q4x_tapstat *s, const q4x_parts *p) {
+    const int64_t w = p->width;
+    if (p->n == 0 || s->sk.raw || s->sk.nrows == 0) return 0;
+    if (p->n < 0 || w < 1 || p->off < 0 || p->step < w || s->cols % w || p->off % w || p->step % w ||
+        p->off + (p->n - 1) * (int64_t)p->step + w > s->cols)
+        return Q4X_E_ARG;
+    double *least = grown(s->row_least, &s->cap_least, (size_t)s->sk.nrows, sizeof *least);
+    if (!least) return Q4X_E_NOMEM;
+    s->row_least = least;
+    s->parts = *p;
+    return 0;
 }
 
 /* The next nrows rows are in: their sums, in ascending order. */
@@ -256,7 +287,18 @@ size_t q4x_tapstat_kept_row(const q4x_sketch *sk) {
     return (size_t)sk->width * (sk->raw ? sizeof *sk->values : sizeof *sk->buckets);
 }
 
-size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept) {
+/* The smallest of a row's parts, of sums [cols / width, 2]. */
+static double least_there(const q4x_tapstat *s, const double *sums) {
+    double least = 0;
+    for (int32_t i = 0; i < s->parts.n; i++) {
+        const double q = sums[2 * ((s->parts.off + (int64_t)i * s->parts.step) / s->parts.width) + 1];
+        if (i == 0 || q < least) least = q;
+    }
+    return least;
+}
+
+size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept,
+                         const double *parts) {
     Q4X_BUG_IF(nrows > s->rows - s->row);
     int64_t from;
     const int64_t n = q4x_tapstat_kept(&s->sk, s->row, nrows, &from);
@@ -269,6 +311,8 @@ size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, con
     const size_t row = q4x_tapstat_kept_row(&s->sk), bytes = (size_t)n * row;
     char *to_here = s->sk.raw ? (char *)s->values : (char *)s->buckets;
     if (bytes) memcpy(to_here + (size_t)(from - s->keep0) * row, kept, bytes);
+    for (int64_t t = from; t < from + n && s->parts.n; t++)
+        s->row_least[t - s->keep0] = least_there(s, parts + 2 * (t - from) * (s->cols / s->parts.width));
     add_up(s, nrows);
     return bytes;
 }
@@ -285,6 +329,7 @@ void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch) {
     if (!s->sk.nrows) return;
     sketch->row_sumabs = s->row_sumabs + s->keep0;
     sketch->row_sumsq = s->row_sumsq + s->keep0;
+    if (s->parts.n) sketch->row_least = s->row_least;
     if (s->sk.raw)
         sketch->values = s->values;
     else

@@ -36,9 +36,16 @@ typedef struct {
     float *values;       /* [nrows, width], or NULL */
     double *row_sumabs;  /* [nrows]: floor of the estimate, and per-row statistics */
     double *row_sumsq;   /* [nrows] */
+    double *row_least;   /* [nrows] smallest sum of squares of a part (q4x_parts), or NULL: has none, or raw */
     uint64_t skipped;    /* non-finite elements of the kept rows: left out of buckets and row sums; raw
                           * values keep them */
 } q4x_sketch;
+
+/* How ops that norm a row part by part cut it: part i is columns off + i step .. + width, i < n. The row is a number of
+ * widths long, and so are off and step. n 0: no op does. */
+typedef struct {
+    int32_t off, width, step, n;
+} q4x_parts;
 
 typedef struct q4x_tapstat q4x_tapstat;
 
@@ -53,11 +60,17 @@ size_t q4x_tapstat_kept_row(const q4x_sketch *sk);
 q4x_tapstat *q4x_tapstat_new(void);
 void q4x_tapstat_free(q4x_tapstat *s);
 int q4x_tapstat_begin(q4x_tapstat *s, int64_t total_rows, int64_t cols, int64_t row0, int64_t nrows, int want_sketch);
+/* Between begin and the first rows: the sketch says of each row how large its smallest part is: a sum of squares in the
+ * order of a row's, of a row that is `width` long. Nothing where rows are kept whole. Q4X_E_NOMEM; Q4X_E_ARG when the
+ * parts do not fit a row. */
+int q4x_tapstat_parts(q4x_tapstat *s, const q4x_parts *parts);
 /* The next nrows rows; up to `threads` share them, which changes no bit. */
 void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads);
 /* The next rows as a device measured them (measure.h): sums [nrows, 2]; kept: what of them is kept, as the sketch has
- * it. Returns the bytes of kept. */
-size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept);
+ * it; parts: of those that are kept, as rows `width` long one behind the other, sums [kept, cols / width, 2], when parts
+ * were asked for. Returns the bytes of kept. */
+size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept,
+                         const double *parts);
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* borrowed until next begin */);
 
 /* Estimate of ||a - b||^2 over the kept rows from two sketches of the same shape, with its 95 % interval. Exact

@@ -76,16 +76,19 @@ static void *copy_of(const void *p, size_t n) {
     return q;
 }
 
-static void add_stats(q4x_tap *t, const float *x) {
+static void add_stats(q4x_tap *t, const float *x, int parts) {
     q4x_tapstat *s = q4x_tapstat_new();
     q4x_sketch sk;
+    const int32_t width = parts ? (int32_t)t->cols / parts : 0;
     q4x_tapstat_begin(s, t->rows, t->cols, 0, t->rows, 1);
+    if (q4x_tapstat_parts(s, &(q4x_parts){0, width, width, parts})) abort();
     q4x_tapstat_rows(s, x, t->rows, 1);
     q4x_tapstat_end(s, &t->stats, &sk);
     size_t n = (size_t)sk.nrows, cells = n * (size_t)sk.width;
     t->sketch = sk;
     t->sketch.row_sumabs = copy_of(sk.row_sumabs, n * 8);
     t->sketch.row_sumsq = copy_of(sk.row_sumsq, n * 8);
+    if (sk.row_least) t->sketch.row_least = copy_of(sk.row_least, n * 8);
     if (sk.raw)
         t->sketch.values = copy_of(sk.values, cells * 4);
     else
@@ -142,7 +145,7 @@ static void make_tap(const h_dump_opts *o, h_rand *r, q4x_tap *t, int node, int 
                           : t->dtype == K_T_BF16 ? Q4X_BITS_BF16
                                                  : Q4X_BITS_RAW,
                           x, bytes);
-    if (t->dtype == K_T_F32 && NODES[node].pub) add_stats(t, x);
+    if (t->dtype == K_T_F32 && NODES[node].pub) add_stats(t, x, node == H_WIDE ? o->parts : 0);
     if (NODES[node].ids && !NODES[node].state) add_selection(t, r, node == H_IDS);
     t->has_band = node == H_WIDE || node == H_V;
     t->band_hard = t->has_band ? h_uniform(r) : 0;
@@ -231,8 +234,8 @@ static int same_tap(const q4x_tap *a, const q4x_tap *b) {
     size_t n = (size_t)x->nrows, cells = n * (size_t)x->width;
     if (a->has_sketch && (x->row0 != y->row0 || x->nrows != y->nrows || x->width != y->width || x->raw != y->raw ||
                           x->skipped != y->skipped || !mem(x->row_sumabs, y->row_sumabs, n * 8) ||
-                          !mem(x->row_sumsq, y->row_sumsq, n * 8) || !mem(x->buckets, y->buckets, cells * 8) ||
-                          !mem(x->values, y->values, cells * 4)))
+                          !mem(x->row_sumsq, y->row_sumsq, n * 8) || !mem(x->row_least, y->row_least, n * 8) ||
+                          !mem(x->buckets, y->buckets, cells * 8) || !mem(x->values, y->values, cells * 4)))
         return 0;
     const q4x_selection *p = &a->sel, *q = &b->sel;
     size_t ids = (size_t)p->rows * (size_t)p->k * 4, rows = (size_t)p->rows * 4;

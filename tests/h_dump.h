@@ -28,6 +28,7 @@ typedef struct {
     int rows;               /* of forward 0; later ones have 1 */
     int wide;               /* columns of H_WIDE */
     int full;               /* 1: full tensors of all */
+    int parts;              /* H_WIDE's rows are normed in so many parts, of which the smallest is recorded; 0: whole */
     int tail;               /* 1: a tail */
     int nonfinite;          /* 1: NaNs with payloads and infinities among the values */
     const char *provenance; /* header: free.time */

@@ -36,6 +36,7 @@ static h_dump_opts opts(int full, int nonfinite) {
     h_dump_opts o = h_dump_small;
     o.full = full;
     o.nonfinite = nonfinite;
+    o.parts = 4;
     return o;
 }
 
@@ -46,6 +47,7 @@ static void test_round_trip(void **state) {
         h_dump_opts o = opts(mode & 1, mode >> 1);
         o.tail = mode > 1;
         q4x_dump *d = h_dump_make(&o);
+        d->nodes[H_WIDE].heads = (q4x_heads){1, 0, 130, 4, 4, 0}; /* streams: groups in one order */
         q4x_hash content;
         char path[160];
         strcpy(path, h_temp("a.q4d"));
@@ -66,6 +68,10 @@ static void test_round_trip(void **state) {
         assert_false(h_dump_equal(d, back));
         back->forwards[1].taps[3].bits.b[15] ^= 1;
         back->forwards[0].taps[1].sketch.buckets[7] += 1e-3;
+        assert_false(h_dump_equal(d, back));
+        back->forwards[0].taps[1].sketch.buckets[7] = d->forwards[0].taps[1].sketch.buckets[7];
+        assert_true(h_dump_equal(d, back));
+        back->forwards[0].taps[1].sketch.row_least[8] += 1e-3;
         assert_false(h_dump_equal(d, back));
         free(x), free(y);
         q4x_dump_free(back);
@@ -266,6 +272,14 @@ static void spoil(q4x_dump *d, int what) {
     case 26: d->nodes[4].name[0] = 0; break;
     case 27: d->nodes[3].heads.nk = 4; break;
     case 28: json_decref(d->header), d->header = json_array(); break;
+    case 30: wide->sketch.row_least[0] = (double)NAN; break;
+    case 31: wide->sketch.row_least[0] = -1; break;
+    case 32: d->nodes[1].heads = (q4x_heads){1, 0, 130, 4, 6, 0}; break;
+    case 33: d->nodes[1].heads = (q4x_heads){1, 0, 0, 4, 4, 0}; break;
+    case 34: d->nodes[1].heads = (q4x_heads){1, -1, 130, 4, 4, 0}; break;
+    case 35: d->nodes[1].heads = (q4x_heads){1, 0, 130, 4, 4, 2}; break;
+    case 36: d->nodes[1].heads = (q4x_heads){3, 0, 130, 4, 4, 0}; break;
+    case 37: d->nodes[1].heads = (q4x_heads){1, 0, 1 << 30, 4, 4, 0}; break;
     case 29: t->stats.zeros = t->stats.n + 1; break;
     default: wide->sketch.row0 = 1; break;
     }
@@ -273,7 +287,7 @@ static void spoil(q4x_dump *d, int what) {
 
 static void test_refusals(void **state) {
     (void)state;
-    for (int what = 0; what < 31; what++) {
+    for (int what = 0; what < 39; what++) {
         h_dump_opts o = opts(1, 0);
         q4x_dump *d = h_dump_make(&o);
         spoil(d, what);

@@ -210,6 +210,76 @@ static void test_pattern(void **state) {
     assert_true(q4x_sketch_h(0, 0) != q4x_sketch_h(0, 1) && q4x_sketch_h(0, 1) != q4x_sketch_h(1, 0));
 }
 
+/* The smallest sum of squares of a part, by its definition; of rows row0 .. of x. */
+static int same_least(const q4x_sketch *s, const q4x_parts *p, const float *x, int64_t D) {
+    for (int32_t t = 0; t < s->nrows; t++) {
+        double least = 0, a, q;
+        for (int32_t i = 0; i < p->n; i++) {
+            slow_sums(x + (s->row0 + t) * D + p->off + i * p->step, p->width, &a, &q);
+            if (i == 0 || q < least) least = q;
+        }
+        if (!same(&s->row_least[t], &least, 8)) return 0;
+    }
+    return 1;
+}
+
+/* Streams, heads with gates between them, keys behind queries, one part that is not the row; tiles, values that are not
+ * finite, rows that are measured by parts as a device does it. */
+static void test_parts(void **state) {
+    (void)state;
+    enum { T = 5, D = 1280 };
+    static const q4x_parts list[] = {{0, 320, 320, 4}, {0, 64, 128, 10}, {256, 128, 128, 2},
+                                     {0, 640, 640, 1}, {0, 16, 16, 80},  {640, 640, 640, 1}};
+    static float x[T * D];
+    q4x_tapstat *s = q4x_tapstat_new();
+    h_rand r = {14};
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++)
+        for (int kind = 0; kind < 7; kind++) {
+            const q4x_parts *p = &list[k];
+            const int64_t per = D / p->width;
+            q4x_sketch sk;
+            fill(&r, x, T * D, kind);
+            assert_int_equal(q4x_tapstat_begin(s, T, D, 1, 3, 1), 0);
+            assert_int_equal(q4x_tapstat_parts(s, p), 0);
+            q4x_tapstat_rows(s, x, 2, 1);
+            q4x_tapstat_rows(s, x + 2 * D, 3, 1);
+            q4x_tapstat_end(s, NULL, &sk);
+            assert_true(sk.row0 == 1 && sk.nrows == 3 && same_least(&sk, p, x, D));
+            sk.row_least[2] += 1 + sk.row_least[2] / 8;
+            assert_false(same_least(&sk, p, x, D)); /* twin */
+
+            double *sums = malloc((size_t)(T * per) * 16);
+            static double none[2 * T], kept[3 * 256];
+            k_measured m = {0};
+            for (int64_t i = 0; i < T * per; i++) slow_sums(x + i * p->width, p->width, sums + 2 * i, sums + 2 * i + 1);
+            assert_int_equal(q4x_tapstat_begin(s, T, D, 1, 3, 1), 0);
+            assert_int_equal(q4x_tapstat_parts(s, p), 0);
+            q4x_tapstat_there(s, 2, &m, none, kept, sums + 2 * per);
+            q4x_tapstat_there(s, 3, &m, none, kept, sums + 4 * per);
+            q4x_tapstat_end(s, NULL, &sk);
+            assert_true(same_least(&sk, p, x, D));
+            free(sums);
+        }
+    /* rows that are kept whole, and the next tensor, have none */
+    q4x_sketch sk;
+    assert_int_equal(q4x_tapstat_begin(s, 1, 512, 0, 1, 1), 0);
+    assert_int_equal(q4x_tapstat_parts(s, &(q4x_parts){0, 128, 128, 4}), 0);
+    q4x_tapstat_rows(s, x, 1, 1);
+    q4x_tapstat_end(s, NULL, &sk);
+    assert_null(sk.row_least);
+    assert_int_equal(q4x_tapstat_begin(s, T, D, 0, T, 1), 0);
+    q4x_tapstat_rows(s, x, T, 1);
+    q4x_tapstat_end(s, NULL, &sk);
+    assert_null(sk.row_least);
+    static const q4x_parts bad[] = {{0, 320, 320, 5}, {0, 300, 300, 4}, {1, 320, 320, 3},   {0, 320, 160, 4},
+                                    {0, 0, 0, 1},     {0, 64, 96, 4},   {-320, 320, 320, 4}};
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
+        assert_int_equal(q4x_tapstat_begin(s, T, D, 0, T, 1), 0);
+        assert_int_equal(q4x_tapstat_parts(s, &bad[k]), Q4X_E_ARG);
+    }
+    q4x_tapstat_free(s);
+}
+
 /* Every f16 and its f32 neighbours: exactly the f16s are on the lattice. */
 static void test_f16(void **state) {
     (void)state;
@@ -566,11 +636,11 @@ static void test_quantiles(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_definition),      cmocka_unit_test(test_pattern),
-        cmocka_unit_test(test_f16),       cmocka_unit_test(test_zero_extremes),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_linear),    cmocka_unit_test(test_coverage),        cmocka_unit_test(test_sparse),
-        cmocka_unit_test(test_faults),    cmocka_unit_test(test_exact_and_floor), cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_quantiles),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_parts),     cmocka_unit_test(test_definition),
+        cmocka_unit_test(test_pattern),   cmocka_unit_test(test_f16),       cmocka_unit_test(test_zero_extremes),
+        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_linear),    cmocka_unit_test(test_coverage),
+        cmocka_unit_test(test_sparse),    cmocka_unit_test(test_faults),    cmocka_unit_test(test_exact_and_floor),
+        cmocka_unit_test(test_nonfinite), cmocka_unit_test(test_quantiles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

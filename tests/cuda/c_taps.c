@@ -19,6 +19,7 @@
 #include "tests/cuda/h_taps.h"
 #include "tests/h_dump.h"
 #include "tests/h_forward.h"
+#include "tests/h_synth.h"
 
 enum { TILE = 64, MOST = HT_PROMPT };
 
@@ -83,17 +84,39 @@ static int differs(const q4x_net *net, const ht_job *j) {
     return !same;
 }
 
+/* A small model whose streams are too wide together for their rows to be kept whole. */
+static const char *wide_model(void) {
+    static char path[200];
+    q4x_geometry g = *q4x_geometry_find("tiny");
+    g.name = "wide";
+    g.L = 2;
+    g.D = 64;
+    g.N = 9;
+    g.R = 8;
+    g.V = 512;
+    g.E = 4;
+    g.K = 1;
+    g.F = g.Fs = 32;
+    g.hd = g.rot = 16;
+    g.nv = 2;
+    g.ngram_base = 509;
+    snprintf(path, sizeof path, "%s", h_temp("wide.gguf"));
+    h_synth(path, &g, Q4X_FT_BF16, 7, 1, 1);
+    return path;
+}
+
 static void equal_dumps(void **state) {
     const int some = emulated ? 5 : 150, many = emulated ? 66 : 600;
     const q4x_tap_opts all = {.mode = Q4X_MODE_SKETCH, .nodes = "*"}, public = {.mode = Q4X_MODE_SKETCH},
                        full = {.mode = Q4X_MODE_FULL, .nodes = "*", .controls = 1},
                        bands = {.mode = Q4X_MODE_SKETCH, .bands = 1}, hash = {.mode = Q4X_MODE_HASH},
                        rows = {.mode = Q4X_MODE_SKETCH, .row0 = 3, .nrows = 4},
-                       few = {.mode = Q4X_MODE_SKETCH, .nodes = "L03.attn.*,L00.moe.weights,L01.ple.*", .bands = 1},
+                       across = {.mode = Q4X_MODE_SKETCH, .row0 = TILE - 2, .nrows = 3}, /* of two tiles */
+        few = {.mode = Q4X_MODE_SKETCH, .nodes = "L03.attn.*,L00.moe.weights,L01.ple.*", .bands = 1},
                        parts = {.mode = Q4X_MODE_FULL, .nodes = "*", .bands = 1, .controls = 1, .most = 1},
                        ring = {.mode = Q4X_MODE_FULL, .nodes = "*", .bands = 1, .most = 1 << 16};
     const char *a = "tests/golden/micro-a", *b = "tests/golden/micro-b", *d = "tests/golden/dense-a",
-               *demo = "tests/models/demo.gguf";
+               *demo = "tests/models/demo.gguf", *wide = wide_model();
     const ht_job jobs[] = {
         {a, "", some, 1, 0, TILE, all},
         {a, "", some, emulated ? 0 : 1, 0, TILE, full},
@@ -110,6 +133,7 @@ static void equal_dumps(void **state) {
         {b, "", emulated ? 3 : some, 0, 0, TILE, full},
         {d, "", emulated ? 0 : many, 1, 0, TILE, rows},
         {b, "", emulated ? 0 : many, 1, 0, TILE, all},
+        {wide, "", many, 0, 0, TILE, emulated ? across : all},
         {demo, "", emulated ? 0 : MOST, 4, 0, 0, hash},
         {demo, "", emulated ? 0 : MOST, 4, 1, 0, all},
         {demo, "", emulated ? 0 : 256, 4, 0, 0, full},
