@@ -120,12 +120,19 @@ static double states(const work *w, int32_t f, int32_t n, uint8_t *unknown) {
     return d;
 }
 
+/* The distance that is known says nothing of the one that counts. */
+static void not_known(carry *r) {
+    const uint8_t through = r->through;
+    drop(r);
+    *r = (carry){.unknown = 1, .through = through};
+}
+
 /* What an op gets that sees its first input in another measure than the relative distance of its rows. */
 static int measured(const work *w, int32_t f, int32_t n, carry *r) {
     double *row, e = 0;
     int by = bis_map_measure(w->m, w->p, f, n, &row);
     if (by < 0) return -1;
-    if (by == BIS_BY_NOTHING) r->unknown = 1;
+    if (by == BIS_BY_NOTHING) not_known(r);
     if (by == BIS_BY_ROOT) {
         r->d = sqrt(r->d);
         for (int32_t t = 0; r->row && t < r->nrows; t++) r->row[t] = sqrt(r->row[t]);
@@ -138,8 +145,11 @@ static int measured(const work *w, int32_t f, int32_t n, carry *r) {
         if (rows && !(row[t] <= r->row[t])) r->row[t] = row[t];
     }
     e = sqrt(e / (d->nrows ? d->nrows : 1));
-    if (!(e <= r->d)) r->d = e;
     free(row);
+    if (!isfinite(e))
+        not_known(r); /* a part of zeros */
+    else if (!(e <= r->d))
+        r->d = e;
     return 0;
 }
 

@@ -158,6 +158,9 @@ static void record(maker *m, const char *node, int rows, int cols, float *x) {
         int keep = o->rows_kept ? o->rows_kept : 64;
         if (keep > rows) keep = rows;
         if (q4x_tapstat_begin(m->st, rows, cols, rows - keep, keep, 1)) abort();
+        if (o->parts && cols % o->parts == 0 &&
+            q4x_tapstat_parts(m->st, &(q4x_parts){0, cols / o->parts, cols / o->parts, o->parts}))
+            abort();
         q4x_tapstat_rows(m->st, v, rows, 1);
         q4x_tapstat_end(m->st, &t->stats, &s);
         size_t nb = (size_t)s.nrows * (size_t)s.width;
@@ -167,6 +170,7 @@ static void record(maker *m, const char *node, int rows, int cols, float *x) {
         t->sketch.values = s.values ? copy(s.values, nb * sizeof(float)) : NULL;
         t->sketch.row_sumabs = copy(s.row_sumabs, (size_t)s.nrows * sizeof(double));
         t->sketch.row_sumsq = copy(s.row_sumsq, (size_t)s.nrows * sizeof(double));
+        if (s.row_least) t->sketch.row_least = copy(s.row_least, (size_t)s.nrows * sizeof(double));
         if (o->rms > 0) {
             t->has_band = 1;
             t->band_rms = o->rms * sqrt(t->stats.sumsq);

@@ -23,6 +23,7 @@ typedef struct {
     int full;       /* full tensors */
     int no_logits, no_ids, no_graph;
     int rows_kept;          /* sketch the last so many rows (default 64) */
+    int parts;              /* of rows in buckets: the smallest of so many parts is recorded; 0: none */
     double rms, hard;       /* the band of every node: so many times the norm of its output; 0: not recorded */
     int round_top;          /* choose on logits rounded to bf16 */
     int gguf_heads;         /* mark blk as having V heads in file order: values are permuted when recorded */

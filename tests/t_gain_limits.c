@@ -109,6 +109,113 @@ static void small_heads(void **s) {
     }
 }
 
+/* ---- streams ---- */
+
+enum { STREAMS = 4 };
+typedef enum { RIGHT, UNNORMED, SWAPPED, EPS, SCALED } norm_fault;
+
+/* An arm whose ahc.mix norms each of four streams of its row on its own, right or wrong in one row of L02. */
+typedef struct {
+    extra on;
+    float H[5 * 1032];
+    norm_fault fault;
+    int row;
+} streamed;
+
+static void norm_streams(const float *h, float *y, int width, norm_fault fault) {
+    for (int s = 0; s < STREAMS; s++) {
+        const int from = fault == SWAPPED && (s == 1 || s == 2) ? 3 - s : s;
+        double q = 0;
+        for (int i = 0; i < width; i++) q += (double)h[from * width + i] * (double)h[from * width + i];
+        const double r = 1 / sqrt(q / width + (fault == EPS ? 10 : 1e-6)) * (fault == SCALED ? 1.01 : 1);
+        for (int i = 0; i < width; i++)
+            y[s * width + i] = h[from * width + i] * (fault == UNNORMED && s == 1 ? 1 : (float)r);
+    }
+}
+
+static void streamed_fn(void *ctx, int f, const char *node, int rows, int cols, float *x, int32_t *ids) {
+    streamed *a = ctx;
+    extra_fn(&a->on, f, node, rows, cols, x, ids);
+    if (!strcmp(node + 3, ".in")) memcpy(a->H, x, (size_t)(rows * cols) * sizeof *x);
+    for (int t = 0; !strcmp(node + 3, ".ahc.mix") && t < rows; t++)
+        norm_streams(a->H + t * cols, x + t * cols, cols / STREAMS,
+                     f == 0 && t == a->row && !strncmp(node, "L02", 3) ? a->fault : RIGHT);
+}
+
+/* How much of the streams a dump tells: their values; the size of the smallest; nothing. And the norm under the name of
+ * an op that takes its rows whole. */
+typedef enum { VALUES, SIZES, NOTHING, WHOLE, TOLD } telling;
+
+/* A pair in which stream 0 of row 3 is 1e-3 of the others after layer 1, and B differs in it by a third: of the row,
+ * 1e-4. Row 1 is 4 times as large as others. equal 1: B differs in nothing but the fault. */
+static void streams_make(pair *p, telling how, int equal, norm_fault fault, int row) {
+    static streamed a, b;
+    pair_tight(p);
+    if (equal) pair_equal(p);
+    if (how != VALUES) p->a.D = p->b.D = 1032;
+    if (how == SIZES || how == WHOLE) p->a.parts = p->b.parts = STREAMS;
+    a = (streamed){.on = {.base = &p->ha, .more = {{"L01.s.mlp", 0, 3, 0, p->a.D / STREAMS, 1e-3f}}}};
+    a.on.more[2] = a.on.more[0], a.on.more[2].row = 1, a.on.more[2].width = 0, a.on.more[2].factor = 4;
+    b = a;
+    b.on.base = &p->hb;
+    b.on.more[1] = a.on.more[0], b.on.more[1].width /= 2, b.on.more[1].factor = equal ? 1 : 1.5f;
+    b.fault = fault;
+    b.row = row;
+    p->a.hook = p->b.hook = streamed_fn;
+    p->a.ctx = &a;
+    p->b.ctx = &b;
+    p->da = mk_dump(&p->a);
+    p->db = mk_dump(&p->b);
+    p->rq.a = p->da;
+    p->rq.b = p->db;
+    for (int l = 0; l < p->a.layers; l++)
+        for (int arm = 0; arm < 2; arm++) {
+            char mix[24];
+            q4x_dump *d = arm ? p->db : p->da;
+            snprintf(mix, sizeof mix, "L%02d.ahc.mix", l);
+            d->nodes[mk_node(d, mix)].heads = (q4x_heads){1, 0, p->a.D / STREAMS, STREAMS, STREAMS, 0};
+            if (how == WHOLE) call_it(d, mix, "matmul");
+        }
+}
+
+/* A norm over each stream shows what happened in a small one: no alarm, whatever of the streams is known. */
+static void small_streams(void **state) {
+    (void)state;
+    for (telling how = VALUES; how < TOLD; how++) {
+        pair p;
+        streams_make(&p, how, 0, RIGHT, 0);
+        pair_judge(&p);
+        const bis_cell *mix = bis_map_cell(&p.c->map, p.c->pair, 0, mk_node(p.da, "L02.ahc.mix"));
+        assert_int_equal(mix->cls == BIS_C_OUTLIER, how == WHOLE); /* what it was taken for */
+        assert_int_equal(isnan(mix->gain) != 0, how == NOTHING);
+        assert_int_equal(p.c->verdict, how == WHOLE ? BIS_V_DIVERGED : BIS_V_WITHIN_BAND);
+        if (how == NOTHING) assert_true(p.c->map.unjudged > 0 && !p.c->map.noutliers);
+        if (how == VALUES) assert_true(mix->gain > 0.2 && mix->gain <= 1);
+        if (how == SIZES) assert_true(mix->gain > 1e-3 && mix->gain < 0.1); /* all of row 3 might lie in stream 0 */
+        pair_free(&p);
+    }
+}
+
+/* A norm that is wrong is named beside it: in another row, on top of an honest difference, and in any row of an equal
+ * arm, however small the fault is there. */
+static void wrong_streams(void **state) {
+    (void)state;
+    for (telling how = VALUES; how <= SIZES; how++)
+        for (norm_fault x = UNNORMED; x <= SCALED; x++)
+            for (int equal = 0; equal < 2; equal++)
+                for (int row = 1; row < (equal ? 4 : 2); row++) {
+                    pair p;
+                    streams_make(&p, how, equal, x, row);
+                    pair_judge(&p);
+                    const int seen = equal || x != SCALED; /* a hundredth is no outlier beside a thousandth */
+                    assert_int_equal(p.c->verdict, equal ? BIS_V_FAULT : seen ? BIS_V_DIVERGED : BIS_V_WITHIN_BAND);
+                    assert_string_equal(p.c->where, seen ? "L02.ahc.mix in forward 0" : "");
+                    pair_free(&p);
+                }
+}
+
+/* ---- other measures ---- */
+
 /* What a softmax makes relative is the distance of the scores itself: however small it is beside large scores. */
 static void softmax_sees_distances(void **s) {
     (void)s;
@@ -213,6 +320,7 @@ static void rounded_softmax_ranks_near_ties(void **s) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_input_rows),       cmocka_unit_test(small_heads),
+        cmocka_unit_test(small_streams),          cmocka_unit_test(wrong_streams),
         cmocka_unit_test(softmax_sees_distances), cmocka_unit_test(few_elements_and_few_tensors),
         cmocka_unit_test(an_alias_is_its_source), cmocka_unit_test(rounded_softmax_ranks_near_ties),
     };
