@@ -58,6 +58,9 @@ int q4x_plant_check(const q4x_item *it, const q4x_node *n, q4x_err *err) {
     if (n->is_ids && !k->on_ids)
         return q4x_fail(err, Q4X_E_ARG, "lever plant: %s cannot act on %s, which holds ids; swap, roll and stale can",
                         k->name, n->name);
+    if (is(k->name, "parts") && n->G == n->cols)
+        return q4x_fail(err, Q4X_E_ARG, "lever plant: %s means nothing at %s, whose rows have one part", k->name,
+                        n->name);
     if (it->forward >= 0 && it->forward < k->first)
         return q4x_fail(err, Q4X_E_ARG, "lever plant: %s@%s#%d has nothing to look back at; forward %d is the first",
                         k->name, n->name, it->forward, k->first);
@@ -188,6 +191,9 @@ static void on_output(const q4x_plants *p, const char *kind, const q4x_node_even
             exchange(end - cols, end, cols);
         else if (cols > 1)
             exchange(x, x + 1, 1);
+    } else if (last && is(kind, "parts")) {
+        const int64_t w = p->plan->node[ev->node].G;
+        exchange(end, end + cols - w, w);
     } else if (last && looks_back(kind)) {
         if (p->row) look_back(kind, &p->row[ev->node], end, cols);
     } else if (last) {
@@ -210,6 +216,15 @@ static int row_of_another(k_op op, const q4x_node_event *ev, q4x_err *err) {
     k_ops[op].cpu(&c);
     free(ids);
     return 0;
+}
+
+/* What the op reads of its first part, with the weights that it has. */
+static void unnormed(k_op op, const k_call *c) {
+    for (int32_t t = 0; t < c->T; t++) {
+        const float *x = c->in[0] + (int64_t)t * c->in_cols[0] + c->off;
+        float *y = c->out + (int64_t)t * c->cols;
+        for (int32_t i = 0; i < c->G; i++) y[i] = op == K_OP_rmsnorm ? k_rd(x[i] * c->par[0][i], c->lv->act) : x[i];
+    }
 }
 
 /* Row t of a call as a call of its own, at another position. */
@@ -242,7 +257,10 @@ static void moved_rows(const char *kind, k_op op, const k_call *c) {
 static int again(const q4x_plants *p, const char *kind, const q4x_node_event *ev, q4x_err *err) {
     const k_op op = p->plan->node[ev->node].op;
     if (is(kind, "row")) return row_of_another(op, ev, err);
-    moved_rows(kind, op, ev->call);
+    if (is(kind, "unnormed"))
+        unnormed(op, ev->call);
+    else
+        moved_rows(kind, op, ev->call);
     return 0;
 }
 
@@ -282,7 +300,8 @@ int q4x_plants_after(q4x_plants *p, q4x_node_event *ev, int *ret_kept, q4x_err *
     if (q4x_kept_is(kind)) {
         rc = q4x_kept_after(kind, p->plan, ev, &p->before, ret_kept, err);
         kept = *ret_kept;
-    } else if (is(kind, "row") || is(kind, "window+1") || is(kind, "window-1") || is(kind, "no-rope-scale"))
+    } else if (is(kind, "row") || is(kind, "window+1") || is(kind, "window-1") || is(kind, "no-rope-scale") ||
+               is(kind, "unnormed"))
         rc = again(p, kind, ev, err);
     else
         on_output(p, kind, ev);

@@ -140,6 +140,13 @@ static const struct {
     {MICRO_B, "window-1@L03.attn.prob#1", "f1 L03.attn.prob"},
     {MICRO_B, "no-rope-scale@L03.attn.rope.q#0", "f0 L03.attn.rope.q"},
     {MICRO_B, "no-rope-scale@L07.attn.idx.q#1", "f1 L07.attn.idx.q"},
+    {MICRO_B, "parts@L05.ahc.norm#1", "f1 L05.ahc.norm"}, /* a stream in another's place */
+    {MICRO_B, "parts@L03.attn.kn#0", "f0 L03.attn.kn"},
+    {MICRO_B, "parts@L02.gdn.k#2", "f2 L02.gdn.k"},
+    {MICRO_B, "parts@L02.gdn.norm#0", "f0 L02.gdn.norm"},
+    {MICRO_B, "unnormed@L01.ple.norm#0", "f0 L01.ple.norm"},
+    {MICRO_B, "unnormed@L04.gdn.k#1", "f1 L04.gdn.k"},
+    {DENSE_A, "unnormed@L02.norm.mlp#1", "f1 L02.norm.mlp"}, /* the part is the row */
     {DENSE_A, "stale@emb#1", "f1 emb"},
     {DENSE_A, "tail@L01.mlp.act#2", "f2 L01.mlp.act"},
     {DENSE_A, "conv-off-by-one@L01.gdn.conv#1", "f1 L01.gdn.conv"},
@@ -236,6 +243,7 @@ static void no_two_are_alike(void **state) {
          "kept-ulp@L04.gdn.conv#1"},
         {"kept-stale@L03.attn.score#0", "kept-early@L03.attn.score#0", "kept-unrotated@L03.attn.score#0",
          "kept-ulp@L03.attn.score#0"},
+        {"parts@L02.ahc.norm#1", "unnormed@L02.ahc.norm#1", "scale@L02.ahc.norm#1", "swap@L02.ahc.norm#1"},
         {"window+1@L03.attn.prob#0", "window-1@L03.attn.prob#0", "roll@L03.attn.prob#0", "scale@L03.attn.prob#0",
          "no-rope-scale@L03.attn.rope.q#0", "no-rope-scale@L03.attn.rope.k#0"},
     };
@@ -321,9 +329,14 @@ static void refused_without_meaning(void **state) {
     refused(net, "window+1@L03.attn.score", "attn_prob");
     refused(net, "window-1@L02.gdn.core", "attn_prob");
     refused(net, "no-rope-scale@L03.attn.qn", "rope");
+    refused(net, "parts@L02.gdn.core", "gdn_norm");
+    refused(net, "unnormed@L02.gdn.norm", "l2norm");
     refused(net, "stale@emb#0", "forward 1 is the first");
     refused(net, "tail@emb#0", "forward 1 is the first");
     refused(net, "conv-off-by-one@L02.gdn.conv#0", "forward 1 is the first");
+    q4x_net_close(net);
+    net = h_net(DENSE_A);
+    refused(net, "parts@L02.norm.mlp", "whose rows have one part");
     q4x_net_close(net);
 }
 
