@@ -66,7 +66,8 @@ static int32_t streams(const bis_pair *p, int32_t f, int64_t cols) {
         const q4x_dump_node *k = &p->a->nodes[w];
         if (!k->op || strcmp(k->op, "widen") || p->nin[w] != 1) continue;
         const int64_t one = cols_of(p, f, p->in[w][0]);
-        return one > 0 && cols_of(p, f, w) == cols && cols % one == 0 ? (int32_t)(cols / one) : 1;
+        if (one < 1 || cols < one || cols % one || cols_of(p, f, w) != cols) return 1;
+        return (int32_t)(cols / one);
     }
     return 1;
 }

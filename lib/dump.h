@@ -11,10 +11,10 @@
  *              u64 XXH3-64 of these 24 bytes | payload
  *
  * A reader reads every older version and refuses a newer one. A newer minor version only adds chunk types; where such
- * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks but TAIL and PART have flags 0. Order:
- * HEAD NODE ((TAPS | FULL | PART)* FWRD)* TAIL? DONE, and nothing behind it. Without DONE a dump is cut: its whole forwards
- * can be read, and nothing of the last one that is not. A run that could not go on leaves one so, with a TAIL that says
- * why.
+ * a chunk has flag 1 it may be skipped, else the dump cannot be read. Known chunks but TAIL and PART have flags 0.
+ * Order: HEAD NODE ((TAPS | FULL | PART)* FWRD)* TAIL? DONE, and nothing behind it. Without DONE a dump is cut: its
+ * whole forwards can be read, and nothing of the last one that is not. A run that could not go on leaves one so, with a
+ * TAIL that says why.
  *
  *   HEAD   JSON object, UTF-8, at most 16 MiB, no key twice (keys below)
  *   NODE   i32 count, then per node:

@@ -368,7 +368,8 @@ static int read_tail(reader *r, const chunk *c) {
     return read_json(r, c, "tail", &r->d->tail);
 }
 
-/* HEAD NODE ((TAPS | FULL | PART)* FWRD)* TAIL? DONE; chunks of a newer minor version may stand between when they say so. */
+/* HEAD NODE ((TAPS | FULL | PART)* FWRD)* TAIL? DONE; chunks of a newer minor version may stand between when they say
+ * so. */
 static int take_chunk(reader *r, const chunk *c) {
     q4x_payload pay = {
         .p = c->payload, .left = c->length, .pos = c->at + Q4X_DUMP_CHUNK, .pool = &r->p->pool, .err = r->err};

@@ -67,8 +67,8 @@ int q4x_tapstat_parts(q4x_tapstat *s, const q4x_parts *parts);
 /* The next nrows rows; up to `threads` share them, which changes no bit. */
 void q4x_tapstat_rows(q4x_tapstat *s, const float *x, int64_t nrows, int threads);
 /* The next rows as a device measured them (measure.h): sums [nrows, 2]; kept: what of them is kept, as the sketch has
- * it; parts: of those that are kept, as rows `width` long one behind the other, sums [kept, cols / width, 2], when parts
- * were asked for. Returns the bytes of kept. */
+ * it; parts, when they were asked for: sums of kept rows as if each were rows that are `width` long, one behind the
+ * other: [kept, cols / width, 2]. Returns the bytes of kept. */
 size_t q4x_tapstat_there(q4x_tapstat *s, int64_t nrows, const k_measured *m, const double *sums, const void *kept,
                          const double *parts);
 void q4x_tapstat_end(q4x_tapstat *s, q4x_stats *stats, q4x_sketch *sketch /* borrowed until next begin */);

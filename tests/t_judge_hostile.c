@@ -27,9 +27,10 @@ static double odd(void) {
 
 /* What the reader lets through: inputs are earlier nodes or the consumed ids, states are states. */
 static void bend_node(q4x_dump *d) {
-    int32_t n = below(d->nnodes);
+    static const char *const ops[] = {"rmsnorm", "l2norm", "gdn_norm", "widen"};
+    int32_t n = below(d->nnodes), parts = 1 + below(60);
     q4x_dump_node *k = &d->nodes[n];
-    switch (below(9)) {
+    switch (below(11)) {
     case 0: k->layer = below(4) ? below(200) : (int32_t)h_rand64(&rnd); break;
     case 1: k->alias = n ? below(n) : -1; break;
     case 2: k->is_ids = !k->is_ids; break;
@@ -40,6 +41,11 @@ static void bend_node(q4x_dump *d) {
         break;
     case 6: k->nst = 0; break;
     case 7: k->heads = (q4x_heads){below(3), below(8), 1 + below(8), 2, 6, below(2)}; break;
+    case 8: k->heads = (q4x_heads){1, 0, 1 + below(60), parts, parts, 0}; break;
+    case 9:
+        free(k->op);
+        k->op = strdup(ops[below(4)]);
+        break;
     default: k->levers[0] = 0; break;
     }
 }
@@ -48,7 +54,7 @@ static void bend_tap(q4x_dump *d) {
     q4x_forward *w = &d->forwards[below(d->nforwards)];
     if (!w->ntaps) return;
     q4x_tap *t = &w->taps[below(w->ntaps)];
-    switch (below(12)) {
+    switch (below(14)) {
     case 0: t->node = below(d->nnodes); break;
     case 1: t->has_stats = !t->has_stats && t->has_sketch; break;
     case 2: t->has_sketch = 0; break;
@@ -66,6 +72,10 @@ static void bend_tap(q4x_dump *d) {
     case 10:
         if (t->has_sel) t->sel.lo[below(t->sel.rows)] = (float)odd();
         break;
+    case 11:
+        if (t->has_sketch && t->sketch.row_least) t->sketch.row_least[below(t->sketch.nrows)] = fabs(odd());
+        break;
+    case 12: t->cols = below(3); break;
     default: t->has_sel = 0; break;
     }
 }
@@ -105,6 +115,7 @@ static void any_pair_ends_in_a_verdict(void **s) {
         p.a.layers = p.b.layers = 2;
         p.a.forwards = p.b.forwards = 3;
         p.a.sketch_all = p.b.sketch_all = below(2);
+        if (below(4) == 0) p.a.D = p.b.D = 600, p.a.parts = p.b.parts = 4;
         p.a.rms = p.b.rms = 1e-3;
         if (below(4) == 0) p.b.imported = 1 + below(2);
         p.rq.allow_confounded = below(2);
