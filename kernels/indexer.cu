@@ -71,14 +71,16 @@ void idx_score_cuda(const k_call *c, void *stream) {
 }
 
 static __global__ void idx_sel_k(const __grid_constant__ k_args a) {
+    __shared__ k_topk_room room;
     const int64_t t = blockIdx.x, width = a.c.in_cols[0];
     const int32_t nb = k_nblocks(a.c.pos0 + (int32_t)t, a.d.ratio), k = nb < a.d.nsel ? nb : a.d.nsel;
     int32_t *ids = a.c.out_i + t * a.c.cols, *work = (int32_t *)(void *)a.c.scratch + t * 2 * width;
     for (int64_t i = k + (int64_t)threadIdx.x; i < a.c.cols; i += blockDim.x) ids[i] = -1;
-    if (k > 0) k_topk_block(a.c.in[0] + t * width, nb, k, a.lv.tie, ids, (uint32_t *)work, work + width);
+    k_topk_block(a.c.in[0] + t * width, nb, k, a.lv.tie, ids, work, &room);
 }
 void idx_sel_cuda(const k_call *c, void *stream) {
-    if (c->T > 0) K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(K_THREADS), 0, stream, k_args_of(c));
+    const unsigned threads = c->in_cols[0] < 4096 ? K_THREADS : 1024; /* more of them pay when the scores are many */
+    if (c->T > 0) K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(threads), 0, stream, k_args_of(c));
 }
 
 static __global__ void no_extra_k(const __grid_constant__ k_args a) {

@@ -1,4 +1,5 @@
-/* moe.cu: router and sums of moe.h. A warp a token for the softmax, whose sum is lanes32 by expert index. */
+/* moe.cu: router and sums of moe.h. The sum of the softmax is lanes32 by expert index: a warp's. A block that selects
+ * has it made by each of its warps. */
 #include "kernels/moe.h"
 
 #include "kernels/topk.cuh"
@@ -18,23 +19,33 @@ static __device__ __forceinline__ float softmax_terms(const float *logit, int64_
     return k_warp_fold(acc);
 }
 
-/* A block of one warp a token; p: E floats, then 2 E words, a token. */
-static __global__ void moe_ids_k(const __grid_constant__ k_args a) {
+enum { KEPT = 4096 /* experts whose logits fit into shared memory beside what selects */ };
+
+/* A block a token; in scratch 2 E words a token, then E of each token whose logits are not kept. */
+static __global__ void moe_ids_k(const __grid_constant__ k_args a, int kept) {
+    __shared__ k_topk_room room;
+    K_DYNAMIC(float, shared);
     const int64_t t = blockIdx.x, E = a.c.in_cols[0], K = a.c.cols;
     const float *logit = a.c.in[0] + t * E;
-    int32_t *id = a.c.out_i + t * K;
-    float *p = a.c.scratch + t * 3 * E, most;
-    if (!row_is_finite(logit, E)) {
-        for (int64_t k = k_lane(); k < K; k += K_WARP) id[k] = -1;
-        return;
-    }
-    float sum = softmax_terms(logit, E, &most);
-    for (int64_t i = k_lane(); i < E; i += K_WARP) p[i] = k_rd(k_exp(logit[i] - most) / sum, k_moe_softmax_rd(&a.lv));
-    __syncwarp();
-    k_topk_block(p, (int32_t)E, (int32_t)K, a.lv.tie, id, (uint32_t *)(void *)(p + E), (int32_t *)(void *)(p + 2 * E));
+    int32_t *id = a.c.out_i + t * K, *work = (int32_t *)(void *)a.c.scratch + t * 2 * E;
+    float *p = kept ? shared : a.c.scratch + a.c.T * 2 * E + t * E, most;
+    for (int64_t i = threadIdx.x; i < E; i += blockDim.x) p[i] = logit[i];
+    __syncthreads();
+    const int finite = row_is_finite(p, E);
+    const float sum = softmax_terms(p, E, &most);
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < E; i += blockDim.x)
+        p[i] = k_rd(k_exp(p[i] - most) / sum, k_moe_softmax_rd(&a.lv));
+    for (int64_t k = threadIdx.x; !finite && k < K; k += blockDim.x) id[k] = -1;
+    __syncthreads();
+    if (finite) k_topk_block(p, (int32_t)E, (int32_t)K, a.lv.tie, id, work, &room);
 }
 void moe_ids_cuda(const k_call *c, void *stream) {
-    if (c->T > 0) K_LAUNCH(moe_ids_k, dim3((unsigned)c->T), dim3(K_WARP), 0, stream, k_args_of(c));
+    const int64_t E = c->in_cols[0];
+    const unsigned threads = E < K_THREADS ? k_blocks(E, K_WARP) * K_WARP : (unsigned)K_THREADS;
+    if (c->T > 0 && c->cols > 0)
+        K_LAUNCH(moe_ids_k, dim3((unsigned)c->T), dim3(threads), E > KEPT ? 0 : (size_t)E * sizeof(float), stream,
+                 k_args_of(c), E <= KEPT);
 }
 
 static __global__ void moe_weights_k(const __grid_constant__ k_args a, int renorm) {
@@ -45,16 +56,19 @@ static __global__ void moe_weights_k(const __grid_constant__ k_args a, int renor
     const int32_t kept = k_moe_softmax_rd(&a.lv);
     float *w = a.c.out + t * K, most;
     int finite = row_is_finite(logit, E);
-    float all = softmax_terms(logit, E, &most);
-    if (k_lane()) return; /* the rest is a serial chain over the slots */
-    float sum = 0.0f;
-    for (int64_t k = 0; k < K; k++) {
-        w[k] = finite && id[k] >= 0 && id[k] < E ? k_rd(k_exp(logit[id[k]] - most) / all, kept) : NAN;
-        sum += w[k];
+    float all = softmax_terms(logit, E, &most), sum = 0.0f;
+    for (int64_t from = 0; from < K; from += K_WARP) {
+        const int64_t k = from + k_lane();
+        const int32_t e = k < K ? id[k] : -1;
+        const float p = finite && e >= 0 && e < E ? k_rd(k_exp(logit[e] - most) / all, kept) : NAN;
+        if (k < K) w[k] = p;
+        for (int l = 0; l < K_WARP && from + l < K; l++) sum += __shfl_sync(0xffffffffu, p, l); /* a chain over slots */
     }
     sum = k_rd(sum, kept);
-    for (int64_t k = 0; k < K && renorm; k++) w[k] = k_rd(w[k] / sum, kept);
-    for (int64_t k = 0; k < K; k++) w[k] = k_rd(w[k], a.lv.act);
+    for (int64_t k = k_lane(); k < K; k += K_WARP) {
+        const float p = renorm ? k_rd(w[k] / sum, kept) : w[k];
+        w[k] = k_rd(p, a.lv.act);
+    }
 }
 void moe_weights_cuda(const k_call *c, void *stream) {
     const int64_t n = c->T;

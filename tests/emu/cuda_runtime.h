@@ -140,6 +140,18 @@ template <typename T> static inline T __shfl_sync(unsigned mask, T v, int lane) 
     (void)mask;
     return emu_shuffle(v, (unsigned)lane);
 }
+template <typename T> static inline T __shfl_up_sync(unsigned mask, T v, unsigned by) {
+    const unsigned lane = threadIdx.x % 32;
+    (void)mask;
+    return emu_shuffle(v, lane < by ? lane : lane - by);
+}
+static inline uint32_t __ballot_sync(unsigned mask, int yes) {
+    const uint64_t *all = emu_exchange(yes != 0);
+    uint32_t who = 0;
+    (void)mask;
+    for (int l = 0; l < 32; l++) who |= (uint32_t)all[l] << l;
+    return who;
+}
 static inline int __all_sync(unsigned mask, int yes) {
     const uint64_t *all = emu_exchange(yes != 0);
     int every = 1;
