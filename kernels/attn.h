@@ -95,6 +95,13 @@ K_HD float k_sweep_ctx(float y, float v, float shrink, float e, int half) {
     return half ? k_round_f16(y) : y;
 }
 
+/* Floats of scratch that a row's list of visible tokens takes on a device, `width` selected blocks a row: a number and
+ * tokens, or places and bits of words of 32; then the bits of all words. */
+K_HD int64_t k_see_floats(int64_t Tc, int64_t ratio, int64_t width) {
+    const int64_t words = (Tc + 31) / 32, most = (width + 2) * ratio < Tc ? (width + 2) * ratio : Tc;
+    return 1 + (2 * words > most ? 2 * words : most) + words;
+}
+
 /* Floats of scratch a thread of the three ops and bands needs when the call ends with Tc known positions. */
 int64_t attn_scratch(const k_dims *d, int64_t Tc);
 

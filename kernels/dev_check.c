@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernels/attn.h"
 #include "kernels/indexer_extra.h"
 #include "kernels/moe.h"
 #include "kernels/qdot.h"
@@ -76,6 +77,14 @@ static const char *product(const k_call *c) {
     return c->scratch_n < k_dot_act_floats(c->T, c->in_cols[0]) ? "scratch: too small" : NULL;
 }
 
+/* slot: of the selected blocks. */
+static const char *attention(const k_call *c, int slot) {
+    if (!c->in_i[slot]) return NULL;
+    if (c->d->ratio <= 0) return "blocks of no tokens";
+    if (c->Tc < c->pos0 + c->T) return "fewer positions than the last row's";
+    return c->scratch_n < c->T * k_see_floats(c->Tc, c->d->ratio, c->in_cols[slot]) ? "scratch: too small" : NULL;
+}
+
 static const char *extra(const k_call *c) {
     if (c->lv->extra == K_EXTRA_OFF) return c->out_i ? NULL : "an operand is missing";
     if (c->d->ratio <= 0 || c->d->nsel < 0) return "blocks of no tokens, or fewer than none of them";
@@ -93,6 +102,9 @@ const char *k_dev_unfit(k_op op, const k_call *c) {
     if (c->T == 0 || c->cols == 0) return NULL; /* nothing is read or written */
     switch (op) {
     case K_OP_matmul: return product(c);
+    case K_OP_attn_score: return attention(c, 2);
+    case K_OP_attn_prob: return attention(c, 1);
+    case K_OP_attn_ctx: return attention(c, 3);
     case K_OP_idx_extra: return extra(c);
     case K_OP_moe_ids: return ids(c);
     case K_OP_moe_weights: return weights(c);

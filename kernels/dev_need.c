@@ -1,4 +1,5 @@
 /* dev_need.c: what dev.h says without a device, alike in every build. */
+#include "kernels/attn.h"
 #include "kernels/dev.h"
 #include "kernels/gdn.h"
 #include "kernels/indexer_extra.h"
@@ -20,9 +21,9 @@ int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx) {
                              k_dot_act_floats(tile, K),
                              k_dev_lists(tile * d->K, d->E) + k_dot_act_floats(tile, d->D),
                              k_dev_lists(tile * d->K, d->E) + k_dot_act_floats(tile * d->K, d->F),
-                             3 * (int64_t)d->E * tile,               /* router: probabilities, keys, places */
-                             2 * (nb + 1) * tile,                    /* selection */
-                             d->ratio ? (n_ctx / 32 + 1) * tile : 0, /* visible tokens */
+                             3 * (int64_t)d->E * tile, /* router: probabilities, keys, places */
+                             2 * (nb + 1) * tile,      /* selection */
+                             d->ratio ? k_see_floats(n_ctx, d->ratio, d->nsel) * tile : 0, /* visible tokens */
                              d->ratio ? k_extra_floats(n_ctx, d->ratio) : 0,
                              d->nv * k_gdn_chunk_floats(d)};
     int64_t most = 0;

@@ -1,4 +1,4 @@
-/* Every op but the products (c_products.c) on the device against the CPU by bits: shapes around 32 and 64 and long ones,
+/* Every op but the products (c_products.c) and attention (c_attn.c) on the device against the CPU by bits: shapes around 32 and 64 and long ones,
  * both acts, every lever that the op reads, random operands with NaN, infinities, subnormals and signed zeros strewn
  * in, states included. On the emulator the long shapes are left to a GPU. */
 #include <math.h>
@@ -269,155 +269,6 @@ static void gdn(void **s) {
     assert_int_equal(bad, 0);
 }
 
-/* ---- attention and indexer ---- */
-
-/* Geometry of a call at pos0 whose queries see selected blocks (sel) or everything. */
-static void attention_dims(hk *k, int32_t T, int32_t pos0, int sel) {
-    k->d.H = 4;
-    k->d.G = 2;
-    k->d.hd = 40;
-    k->d.ratio = sel ? 8 : 0;
-    k->d.nsel = 3;
-    k->c.pos0 = pos0;
-    k->c.Tc = pos0 + T;
-}
-
-static int32_t *selection(hk *k, int32_t T, int32_t width, int32_t blocks) {
-    int32_t *sel = hk_own(k, (size_t)T * (size_t)width * sizeof *sel);
-    for (int64_t i = 0; i < (int64_t)T * width; i++) sel[i] = h_int(&hk_rng, -1, blocks);
-    return sel;
-}
-
-/* What a query sees: all; selected blocks; and more tokens, some of them in those blocks, some of them none. */
-enum { SEE_ALL, SEE_SELECTED, SEE_EXTRA, SEES };
-static const char *const sees[SEES] = {"all", "selected", "selected and extra"};
-
-static void visible(hk *k, int slot, int see) {
-    const int32_t T = k->c.T, Tc = k->c.Tc;
-    if (see == SEE_ALL) return;
-    k->c.in_i[slot] = selection(k, T, 3, Tc / 8);
-    k->c.in_cols[slot] = 3;
-    if (see != SEE_EXTRA) return;
-    k->c.in_i[slot + 1] = selection(k, T, 12, Tc); /* more than there may be: the first 8 count */
-    k->c.in_cols[slot + 1] = 12;
-}
-
-static int64_t attention(int32_t T, int32_t pos0, int see, const k_levers *lv) {
-    int64_t bad = 0;
-    for (int which = 0; which < 3; which++) {
-        static const k_op op[] = {K_OP_attn_score, K_OP_attn_prob, K_OP_attn_ctx};
-        char note[80];
-        hk k = hk_fresh(T, lv->act);
-        k.lv = *lv;
-        attention_dims(&k, T, pos0, see != SEE_ALL);
-        const int64_t Tc = k.c.Tc, kw = 2 * 40;
-        hk_input(&k, 0, which ? 4 * Tc : 4 * 40, which == 1 ? 4 : 1, which == 1 && T == 5);
-        if (which != 1) {
-            hk_input(&k, 1, kw, 1, T == 5);
-            hk_state(&k, Tc + 3, kw, 1);
-        }
-        if (which == 2) hk_input(&k, 2, 4 * Tc, 4, T == 5 && pos0);
-        visible(&k, which == 1 ? 1 : which == 2 ? 3 : 2, see);
-        k.c.cols = which == 2 ? 4 * 40 : 4 * Tc;
-        snprintf(note, sizeof note, "pos0 %d, %s, softmax %d, kv %d, round %d", pos0, sees[see], lv->sweep, lv->kv,
-                 lv->inner);
-        bad += hk_run(&k, op[which], note);
-    }
-    return bad;
-}
-
-static void attn(void **s) {
-    static const k_levers sets[] = {
-        {.act = K_ACT_F32},
-        {.act = K_ACT_BF16},
-        {.kv = K_KV_F16},
-        {.act = K_ACT_BF16, .kv = K_KV_F32, .inner = K_FOLLOW_F32},
-        {.sweep = K_SWEEP_ONLINE},
-        {.sweep = K_SWEEP_ONLINE, .kv = K_KV_F16},
-        {.act = K_ACT_BF16, .sweep = K_SWEEP_ONLINE},
-        {.act = K_ACT_BF16, .sweep = K_SWEEP_ONLINE, .kv = K_KV_F16, .inner = K_FOLLOW_F32},
-    };
-    int64_t bad = 0;
-    (void)s;
-    HK_EACH(T, hk_T)
-    HK_EACH(set, sets)
-    for (int see = 0; see < SEES; see++)
-        for (int32_t pos0 = hk_emulated ? 67 * (set_i % 2) : 0; pos0 < 200; pos0 += hk_emulated ? 134 : 67)
-            if (!hk_too_long((int64_t)hk_T[T_i] * (hk_T[T_i] + pos0) * 80))
-                bad += attention(hk_T[T_i], pos0, see, &sets[set_i]);
-    assert_int_equal(bad, 0);
-}
-
-static int64_t indexing(int32_t T, int32_t pos0, int v) {
-    int64_t bad = 0;
-    for (int which = 0; which < 3; which++) {
-        static const k_op op[] = {K_OP_idx_pool, K_OP_idx_score, K_OP_idx_sel};
-        hk k = hk_fresh(T, v & 1);
-        k.d.ih = 3, k.d.id = 40, k.d.ratio = 8, k.d.rot = 16, k.d.nsel = 5;
-        k.lv.freq = v >> 1 & 1;
-        k.lv.table = v & 2 ? K_FOLLOW_BF16 - (v & 1) : K_FOLLOW;
-        k.lv.eps = v & 2 ? (int32_t)k_f32_bits(1e-2f) : 0;
-        k.lv.tie = v >> 1;
-        k.c.pos0 = pos0;
-        k.c.Tc = pos0 + T;
-        const int32_t nb = k.c.Tc / 8 > 0 ? k.c.Tc / 8 : 1;
-        if (which == 0) {
-            hk_input(&k, 0, 40, 1, 0);
-            hk_par(&k, 0, 40, 1);
-            hk_par(&k, 1, 8, 1);
-            hk_state(&k, k.c.Tc, 40, 1);
-            k.c.cols = 40;
-        } else if (which == 1) {
-            hk_input(&k, 0, 3 * 40, 1, 0);
-            hk_input(&k, 1, 40, 1, 0);
-            hk_state(&k, nb + 1, 40, 1);
-            k.c.cols = nb;
-        } else {
-            hk_input(&k, 0, nb, 1, 0);
-            float *x = (float *)(uintptr_t)k.c.in[0];
-            for (int64_t i = 0; i < (int64_t)T * nb; i += 2) x[i] = x[i / 3]; /* ties */
-            if (T > 2) x[nb] = NAN;
-            k.c.cols = nb < 5 ? nb : 5;
-        }
-        bad += hk_run(&k, op[which], "");
-    }
-    return bad;
-}
-
-/* Extra tokens of queries over 8-token blocks of which many are equal, with fewer columns than the heap may leave. */
-static int64_t extra(int32_t T, int32_t pos0, int on) {
-    hk k = hk_fresh(T, K_ACT_F32);
-    char note[40];
-    k.d.ratio = 8, k.d.nsel = 5;
-    k.lv.extra = on ? K_EXTRA_STL : K_EXTRA_OFF;
-    k.c.pos0 = pos0;
-    k.c.Tc = pos0 + T;
-    const int32_t nb = k.c.Tc / 8 > 0 ? k.c.Tc / 8 : 1;
-    hk_input(&k, 0, nb, 1, 0);
-    float *x = (float *)(uintptr_t)k.c.in[0];
-    for (int64_t i = 0; i < (int64_t)T * nb; i++) x[i] = h_int(&hk_rng, 0, 3) ? roundf(8 * x[i]) : x[i / 2];
-    if (T > 2) x[nb] = NAN;
-    k.c.in_i[1] = selection(&k, T, 5, nb);
-    k.c.in_cols[1] = 5;
-    k.c.cols = T % 2 ? 7 : 3;
-    snprintf(note, sizeof note, "pos0 %d, %s", pos0, on ? "stl" : "off");
-    return hk_run(&k, K_OP_idx_extra, note);
-}
-
-static void indexer(void **s) {
-    int64_t bad = 0;
-    (void)s;
-    HK_EACH(T, hk_T)
-    for (int v = 0; v < 8; v++)
-        for (int32_t pos0 = 0; pos0 < 3000; pos0 = 7 * pos0 + 13)
-            if (!hk_too_long((int64_t)hk_T[T_i] * (hk_T[T_i] + pos0) * 20)) bad += indexing(hk_T[T_i], pos0, v);
-    HK_EACH(T, hk_T)
-    for (int32_t pos0 = 0; pos0 < 3000; pos0 = 7 * pos0 + 13)
-        if (!hk_too_long((int64_t)hk_T[T_i] * (hk_T[T_i] + pos0) * 20))
-            for (int on = 0; on < 2; on++) bad += extra(hk_T[T_i], pos0, on);
-    assert_int_equal(bad, 0);
-}
-
 /* ---- the harness sees ---- */
 
 /* One ulp, one sign, in an operand that only the host sees, shows in every op that reads it. */
@@ -436,21 +287,12 @@ static void twin(void **s) {
         hp_flip(0, 0);
         if (!bad) fail_msg("%s: a changed operand went unseen", k_ops[plain[o_i].op].name);
     }
-    static const k_levers online = {.sweep = K_SWEEP_ONLINE, .kv = K_KV_F16};
-    hp_flip(1, 0x80000000u); /* of a query, a score, and a probability, which the online softmax does not read */
-    assert_true(attention(1, 3, SEE_ALL, &online) > 4);
-    hp_flip(0, 0);
-    hp_flip(0, 0x7f000000u); /* the first block's score, made a large one or a small one */
-    int64_t seen = 0;
-    for (int32_t pos0 = 330; pos0 < 340; pos0++) seen += extra(1, pos0, 1); /* where it is not selected anyhow */
-    assert_true(seen > 0);
-    hp_flip(0, 0);
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plain_ops), cmocka_unit_test(embed), cmocka_unit_test(router),  cmocka_unit_test(routed),
-        cmocka_unit_test(gdn),       cmocka_unit_test(attn),  cmocka_unit_test(indexer), cmocka_unit_test(twin),
+        cmocka_unit_test(gdn),       cmocka_unit_test(twin),
     };
     hk_begin(argc, argv);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,7 @@ esac
 step version 60 bin/q4x version
 step arith 120 bin/c_arith
 step ops 300 bin/c_ops
+step attn 300 bin/c_attn
 step topk 120 bin/c_topk
 step products 300 bin/c_products
 step gemm 200 bin/c_gemm
