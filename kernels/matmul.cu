@@ -101,62 +101,31 @@ void matmul_cuda(const k_call *c, void *stream) {
 
 /* ---- experts ---- */
 
-/* One block. first[e] .. of the slots of expert e in slot[], first[E] .. of those without one. Counts and places are
- * integers; the order within an expert changes no bit. */
-static __global__ void group_k(const int32_t *ids, int64_t slots, int32_t E, int32_t *first, int32_t *fill,
-                               int32_t *slot) {
-    for (int64_t e = threadIdx.x; e <= E + 1; e += blockDim.x) first[e] = 0;
-    __syncthreads();
-    for (int64_t s = threadIdx.x; s < slots; s += blockDim.x) {
-        int32_t e = ids[s] >= 0 && ids[s] < E ? ids[s] : E;
-        atomicAdd(&first[e + 1], 1);
-    }
-    __syncthreads();
-    if (threadIdx.x == 0)
-        for (int32_t e = 0; e <= E; e++) first[e + 1] += first[e];
-    __syncthreads();
-    for (int64_t e = threadIdx.x; e <= E; e += blockDim.x) fill[e] = first[e];
-    __syncthreads();
-    for (int64_t s = threadIdx.x; s < slots; s += blockDim.x) {
-        int32_t e = ids[s] >= 0 && ids[s] < E ? ids[s] : E;
-        slot[atomicAdd(&fill[e], 1)] = (int32_t)s;
-    }
-}
-
-static __global__ void no_expert_k(const __grid_constant__ k_dev_panel p, const int32_t *ids, int32_t E) {
-    int64_t i = k_tid(), s = i / p.O;
-    if (i < p.n * p.O && !(ids[s] >= 0 && ids[s] < E)) p.out[i] = NAN;
-}
-
 struct expert_job {
     const k_call *c;
     k_dev_panel p;
+    int32_t turns;
     void *stream;
     template <int32_t TYPE> void run() const {
-        thin<TYPE>(p, c->T == 1, 1u, (unsigned)c->nw[0], c->w[0][0], c->w_dev[0], stream);
+        thin<TYPE>(p, !p.first, 1u, (unsigned)turns, c->w[0][0], c->w_dev[0], stream);
     }
 };
 
 void moe_expert_cuda(const k_call *c, void *stream) {
     const int64_t K = c->in_cols[1], slots = (int64_t)c->T * K, E = c->nw[0];
     if (slots == 0 || E == 0 || c->cols == 0) return;
-    int32_t *first = (int32_t *)(void *)c->scratch, *fill = first + E + 2, *slot = fill + E + 1;
     float *work = c->scratch + k_dev_lists(slots, E);
     k_dev_panel p;
     memset(&p, 0, sizeof p);
     p.x = c->in[0];
     p.K = c->per ? c->in_cols[0] / K : c->in_cols[0];
-    p.slot = slot;
-    p.first = first;
     p.n = (int32_t)slots;
     p.div = c->per ? 1 : (int32_t)K;
     p.out = c->out;
     p.O = c->cols / K;
     p.epi = K_EPI_NONE;
     p.act = c->lv->act;
-    K_LAUNCH(group_k, dim3(1), dim3(K_THREADS), 0, stream, c->in_i[1], slots, (int32_t)E, first, fill, slot);
-    K_LAUNCH(no_expert_k, dim3(k_blocks(slots * p.O, K_THREADS)), dim3(K_THREADS), 0, stream, p, c->in_i[1],
-             (int32_t)E);
+    const int32_t turns = k_group_cuda(&p, c->in_i[1], (int32_t)E, c->T, c->scratch, stream);
     uint64_t done = 0; /* types that were launched */
     for (int64_t e = 0; e < E; e++) {
         int32_t type = c->w[0][e].type;
@@ -164,8 +133,8 @@ void moe_expert_cuda(const k_call *c, void *stream) {
         done |= (uint64_t)1 << type;
         const k_dot_rule rule = k_dot_rule_of(c->lv, c->Tcall, type, p.O);
         if (rule == K_RULE_LANES32)
-            k_by_type(type, expert_job{c, p, stream});
+            k_by_type(type, expert_job{c, p, turns, stream});
         else
-            k_dot_cuda(&p, rule, type, c->w[0], c->w_dev[0], (int32_t)E, c->per ? slots : c->T, work, stream);
+            k_dot_cuda(&p, rule, type, c->w[0], c->w_dev[0], turns, c->per ? slots : c->T, work, stream);
     }
 }

@@ -49,7 +49,7 @@ K_HD int64_t k_moe_expert_scratch(int64_t T, int64_t K, int64_t E, int64_t Kin) 
 
 /* Floats that moe_expert's lists of slots by expert take on a device; behind them the quantised columns (qdot.h). */
 K_HD int64_t k_dev_lists(int64_t slots, int64_t E) {
-    return (2 * (E + 2) + slots + 3) / 4 * 4;
+    return (2 * (E + 2) + (slots < E ? slots : E) + slots + 3) / 4 * 4;
 }
 
 /* 1 when moe_weights divides by the sum of the chosen. */

@@ -340,20 +340,20 @@ template <int32_t TYPE> struct cpu_rows {
 
 /* ---- launches ---- */
 
-/* blockIdx.x: rows; y: walks through the columns; z: the expert, if any. */
+/* blockIdx.x: rows; y: walks through the columns; z: turns of experts. */
 template <typename J>
 static __global__ void rule_k(const __grid_constant__ k_dev_panel p, const __grid_constant__ k_weight w,
                               const k_weight *many, int32_t type, const __grid_constant__ how h) {
     __shared__ typename J::stage st[J::WARPS];
-    const int64_t from = p.first ? p.first[blockIdx.z] : 0, end = p.first ? p.first[blockIdx.z + 1] : p.n;
+    const k_dev_turn turn = k_turn_of(&p, &w, many);
     part t;
     t.p = &p;
-    t.w = many ? many + blockIdx.z : &w;
+    t.w = turn.w;
     t.h = h;
     t.r = k_warp() * J::ROWS;
-    if (t.r >= p.O || from == end || t.w->type != type) return;
-    for (t.j = from + (int64_t)blockIdx.y * J::COLS; t.j < end; t.j += (int64_t)gridDim.y * J::COLS) {
-        t.n = end - t.j < J::COLS ? (int32_t)(end - t.j) : (int32_t)J::COLS;
+    if (!t.w || t.r >= p.O || t.w->type != type) return;
+    for (t.j = turn.from + (int64_t)blockIdx.y * J::COLS; t.j < turn.end; t.j += (int64_t)gridDim.y * J::COLS) {
+        t.n = turn.end - t.j < J::COLS ? (int32_t)(turn.end - t.j) : (int32_t)J::COLS;
         J::run(&t, &st[threadIdx.x / K_WARP]);
     }
 }
@@ -361,12 +361,12 @@ static __global__ void rule_k(const __grid_constant__ k_dev_panel p, const __gri
 struct rule_job {
     const k_dev_panel *p;
     const k_weight *w, *many;
-    int32_t E, type;
+    int32_t turns, type;
     how h;
     void *stream;
     template <typename J> void launch() const {
         const unsigned rows = k_blocks(k_blocks(p->O, J::ROWS), J::WARPS);
-        const dim3 grid(rows, p->first ? 1u : k_blocks(p->n, J::COLS), (unsigned)E);
+        const dim3 grid(rows, p->who ? 1u : k_blocks(p->n, J::COLS), (unsigned)turns);
         K_LAUNCH(rule_k<J>, grid, dim3(J::WARPS * K_WARP), 0, stream, *p, *w, many, type, h);
     }
     template <int32_t TYPE> void run() const {
@@ -385,8 +385,8 @@ struct rule_job {
     }
 };
 
-void k_dot_cuda(const k_dev_panel *p, k_dot_rule rule, int32_t type, const k_weight *w, const k_weight *many, int32_t E,
-                int64_t columns, float *work, void *stream) {
+void k_dot_cuda(const k_dev_panel *p, k_dot_rule rule, int32_t type, const k_weight *w, const k_weight *many,
+                int32_t turns, int64_t columns, float *work, void *stream) {
     how h = {rule, (const uint8_t *)(const void *)work, 0, 0};
     if (rule >= K_RULE_CPU) {
         const int32_t format = k_dot_format(rule, type);
@@ -394,5 +394,5 @@ void k_dot_cuda(const k_dev_panel *p, k_dot_rule rule, int32_t type, const k_wei
         h.block = k_dot_block_bytes(rule, type);
         quantise(p->x, columns * p->K, format, (uint8_t *)(void *)work, stream);
     }
-    k_by_type(type, rule_job{p, w, many, E, type, h, stream});
+    k_by_type(type, rule_job{p, w, many, turns, type, h, stream});
 }

@@ -242,19 +242,20 @@ static __device__ __forceinline__ float thin_fold(const float acc[4]) {
     return (v[0] + v[2]) + (v[1] + v[3]);
 }
 
-/* blockIdx.x: THIN_ROWS rows a warp; y: walks through the columns; z: the expert, of which those of this type are
- * multiplied, in the array `many` on the device. */
+/* blockIdx.x: THIN_ROWS rows a warp; y: walks through the columns; z: turns of experts (panel.cuh), of which those of
+ * this type are multiplied, in the array `many` on the device. */
 template <int32_t TYPE, int C>
 static __global__ void __launch_bounds__(THIN_WARPS *K_WARP, k_four<TYPE>::fused ? 4 : 5)
     thin_k(const __grid_constant__ k_dev_panel p, const __grid_constant__ k_weight w, const k_weight *many) {
     typedef k_four<TYPE> F;
     constexpr bool staged = F::own || k_stored<TYPE>::elems >= K_WARP;
     __shared__ thin_block<staged ? TYPE : K_T_Q8_0> s;
-    const int64_t from = p.first ? p.first[blockIdx.z] : 0, end = p.first ? p.first[blockIdx.z + 1] : p.n;
-    const k_weight *we = many ? many + blockIdx.z : &w;
+    const k_dev_turn turn = k_turn_of(&p, &w, many);
+    const k_weight *we = turn.w;
     const int32_t lane = k_lane() % THIN_LANES;
-    const int64_t r = k_warp() * THIN_ROWS + k_lane() / THIN_LANES, first = from + (int64_t)blockIdx.y * C;
-    if (from == end || we->type != TYPE) return;
+    const int64_t r = k_warp() * THIN_ROWS + k_lane() / THIN_LANES, first = turn.from + (int64_t)blockIdx.y * C,
+                  end = turn.end;
+    if (!we || we->type != TYPE) return;
     typedef thin_warp<TYPE> S;
     thin_row l = thin_row_of(we, p.O, r, (uint32_t)(p.K / S::elems * S::piece));
     for (int64_t j = first; j < end; j += (int64_t)gridDim.y * C) {

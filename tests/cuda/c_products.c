@@ -140,6 +140,49 @@ static void experts(void **s) {
     assert_int_equal(bad, 0);
 }
 
+/* Who asks for which expert, against how slots are listed: numbers of experts around those of a block's threads and of
+ * what shared memory counts; none asked for, all the same one, ids beyond both ends; two types among the experts. */
+enum { ASK_ANY, ASK_ONE, ASK_NONE, ASK_BEYOND, ASKS };
+
+static int64_t asking(int32_t E, int32_t T, int ask, int mixed) {
+    const int32_t K = 3, O = 3, in = 64;
+    char note[80];
+    hk k = hk_fresh(T, K_ACT_F32);
+    hk_weights(&k, K_T_F32, E, O, in, 0);
+    for (int32_t e = 1; mixed && e < E; e += 2) {
+        uint16_t *half = (uint16_t *)(uintptr_t)k.w[e].data;
+        for (int i = 0; i < O * in; i++) half[i] = (uint16_t)(0x3f00 | (h_next(&hk_rng) & 0x80ff));
+        k.w[e].type = K_T_BF16;
+        k.w[e].row_bytes = (size_t)in * sizeof *half;
+    }
+    hk_input(&k, 0, in, 1, 0);
+    int32_t *ids = hk_some_ids(&k, (int64_t)T * K, E);
+    static const int32_t beyond[] = {INT32_MIN, -1, 0, INT32_MAX};
+    for (int32_t i = 0; i < T * K; i++) {
+        if (ask == ASK_ONE) ids[i] = E / 2;
+        if (ask == ASK_NONE) ids[i] = -1;
+        if (ask == ASK_BEYOND) ids[i] = i % 5 == 4 ? E - 1 : beyond[i % 5] ? beyond[i % 5] : E;
+    }
+    k.c.in_i[1] = ids;
+    k.c.in_cols[1] = K;
+    k.c.cols = K * O;
+    k.d.E = E;
+    k.d.K = K;
+    snprintf(note, sizeof note, "%d experts, asked for in way %d, %d types", E, ask, 1 + mixed);
+    return hk_run(&k, K_OP_moe_expert, note);
+}
+
+static void slots(void **s) {
+    static const int32_t Es[] = {1, 2, 40, 41, 255, 256, 257, 511, 512, 8191, 8192}, Ts[] = {1, 2, 3, 7, 90};
+    int64_t bad = 0;
+    (void)s;
+    HK_EACH(E, Es)
+    HK_EACH(T, Ts)
+    for (int ask = 0; ask < ASKS; ask++)
+        if (Es[E_i] < 600 || Ts[T_i] > 7 || ask == ASK_BEYOND) bad += asking(Es[E_i], Ts[T_i], ask, ask == ASK_ANY);
+    assert_int_equal(bad, 0);
+}
+
 /* ---- what is no call ---- */
 
 /* Levers beyond their values are refused, and products and extra tokens that lack scratch or an operand. */
@@ -159,7 +202,7 @@ static void unfit(void **s) {
         int64_t scratch; /* not a float more than is needed */
     } calls[] = {{K_OP_matmul, 2 * (64 / 32 * 9)},
                  {K_OP_idx_extra, 2 * 64 + 1},
-                 {K_OP_moe_expert, (2 * (1 + 2) + 2 * 2 + 2) + 2 * (64 / 32 * 9)}};
+                 {K_OP_moe_expert, (2 * (1 + 2) + 1 + 2 * 2 + 1) + 2 * (64 / 32 * 9)}};
     HK_EACH(call, calls) {
         const k_op op = calls[call_i].op;
         k_weight w = {some, 1, 64, 36, K_T_Q4_0};
@@ -197,6 +240,7 @@ static void unfit(void **s) {
 static void twin(void **s) {
     (void)s;
     hp_flip(0, 0x80000000u);
+    assert_true(asking(512, 1, ASK_ANY, 1) > 0 && asking(512, 90, ASK_ANY, 1) > 0);
     assert_true(product(K_T_Q4_0, 64, 1, 0, K_EPI_NONE) > 0);
     HK_EACH(d, dots)
     if (!dot_product(d_i, d_i == 6 ? K_T_Q4_K : K_T_Q8_0, 256, 1, 0))
@@ -207,7 +251,8 @@ static void twin(void **s) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmul),  cmocka_unit_test(matmul_types), cmocka_unit_test(dot_orders),
-        cmocka_unit_test(experts), cmocka_unit_test(unfit),        cmocka_unit_test(twin),
+        cmocka_unit_test(experts), cmocka_unit_test(slots),        cmocka_unit_test(unfit),
+        cmocka_unit_test(twin),
     };
     hk_begin(argc, argv);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
