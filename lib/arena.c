@@ -113,20 +113,21 @@ int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *
     return layout(p, rows, n_ctx, 1, ret_off, err);
 }
 
-enum { TILE_MAX = 512, TARGET = 24 << 20, HELD_MOST = 512 << 20 /* bytes */ };
+enum { TILE_MAX = 512, TARGET = 24 << 20, TARGET_THERE = 256 << 20, HELD_MOST = 1 << 30 /* bytes */ };
 
 int64_t q4x_arena_held_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off) {
     const int64_t n = q4x_arena_held(p, tile < n_ctx ? tile : n_ctx, n_ctx, ret_off, NULL);
     return n > 0 && n <= HELD_MOST / 4 ? n : 0;
 }
 
-int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off, int32_t *ret_tile,
-                      q4x_err *err) {
+int64_t q4x_arena_fit(const q4x_plan *p, int on_device, int32_t tile, int64_t n_ctx, int64_t *ret_off,
+                      int32_t *ret_tile, q4x_err *err) {
+    const uint64_t target = on_device ? TARGET_THERE : TARGET;
     int64_t n;
     for (int32_t t = tile ? tile : TILE_MAX;; t /= 2) {
         n = q4x_arena_layout(p, t < n_ctx ? t : n_ctx, n_ctx, ret_off, err);
         *ret_tile = t;
-        if (n < 0 || tile || t <= Q4X_TILE_MIN || (uint64_t)n * sizeof(float) <= TARGET) return n;
+        if (n < 0 || tile || t <= Q4X_TILE_MIN || (uint64_t)n * sizeof(float) <= target) return n;
     }
 }
 

@@ -23,9 +23,10 @@ int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *
 int64_t q4x_arena_held_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off);
 
 /* The same as the first for the rows of a pass that a run of up to n_ctx positions takes: `tile` when it is not 0, else
- * the largest for which the outputs stay near 24 MiB. *ret_tile: the one that was taken. */
-int64_t q4x_arena_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off, int32_t *ret_tile,
-                      q4x_err *err);
+ * the largest for which the outputs stay near what a processor's cache holds, 24 MiB; on a device, where each pass is
+ * a walk of launches whatever its rows, near 256 MiB. *ret_tile: the one that was taken. Asks no device. */
+int64_t q4x_arena_fit(const q4x_plan *p, int on_device, int32_t tile, int64_t n_ctx, int64_t *ret_off,
+                      int32_t *ret_tile, q4x_err *err);
 
 /* Rows of a state when up to n_ctx positions are reached. */
 int64_t q4x_state_rows(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx);

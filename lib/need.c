@@ -158,7 +158,7 @@ static int states(const q4x_plan *p, q4x_need *d, q4x_err *err) {
 static int arena(const q4x_plan *p, q4x_need *d, q4x_err *err) {
     int64_t *off = calloc((size_t)p->nnodes, sizeof *off);
     if (!off) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the layout of %d nodes", p->nnodes);
-    int64_t n = q4x_arena_fit(p, 0, d->n_ctx, off, &d->tile, err);
+    int64_t n = q4x_arena_fit(p, d->cuda, 0, d->n_ctx, off, &d->tile, err);
     free(off);
     if (n < 0) return (int)n;
     d->arena = (uint64_t)n * sizeof(float);

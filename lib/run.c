@@ -173,7 +173,7 @@ static int alloc_arena(q4x_run *r, q4x_err *err) {
     const q4x_plan *p = r->plan;
     r->off = calloc((size_t)p->nnodes, sizeof *r->off);
     if (!r->off) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
-    r->arena_n = q4x_arena_fit(p, r->tile, r->n_ctx, r->off, &r->tile, err);
+    r->arena_n = q4x_arena_fit(p, r->dev != NULL, r->tile, r->n_ctx, r->off, &r->tile, err);
     if (r->arena_n < 0) return (int)r->arena_n;
     r->arena = r->dev ? q4x_run_dev_arena(r, r->arena_n) : zalloc(r->arena_n, sizeof(float));
     r->scratch_n = k_scratch_floats(&p->d, r->tile, r->n_ctx);

@@ -121,6 +121,26 @@ static void device(void **state) {
     }
 }
 
+/* A pass on a device has as many rows as one on the processor, or more, and more memory for them where it has more. */
+static void rows_a_pass(void **state) {
+    static const int64_t contexts[] = {64, 1000, 4096};
+    int more = 0, equal = 0;
+    (void)state;
+    for (int i = 0; i < NMODELS; i++) {
+        q4x_net *net = h_net(models[i]);
+        for (size_t k = 0; k < sizeof contexts / sizeof *contexts; k++) {
+            if (contexts[k] > q4x_net_plan(net)->ctx_max) break;
+            const q4x_need cpu = need(net, 0, contexts[k], 1), gpu = need(net, 1, contexts[k], 0);
+            assert_true(gpu.tile >= cpu.tile && (gpu.tile > cpu.tile) == (gpu.arena > cpu.arena + 256));
+            assert_true(gpu.arena <= (256 << 20) + 256 || gpu.tile == 64);
+            more += gpu.tile > cpu.tile;
+            equal += gpu.tile == cpu.tile;
+        }
+        q4x_net_close(net);
+    }
+    assert_true(more > 0 && equal > 0);
+}
+
 /* A tied head is read whole, and so is no row of it left to be gathered alone. */
 static void tied(void **state) {
     (void)state;
@@ -193,7 +213,8 @@ static void refused(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(equals_a_run), cmocka_unit_test(accounts),
-                                       cmocka_unit_test(device),       cmocka_unit_test(tied),
-                                       cmocka_unit_test(tapped),       cmocka_unit_test(refused)};
+                                       cmocka_unit_test(device),       cmocka_unit_test(rows_a_pass),
+                                       cmocka_unit_test(tied),         cmocka_unit_test(tapped),
+                                       cmocka_unit_test(refused)};
     return cmocka_run_group_tests_name("need", tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static void go(const q4x_net *net, const char *spec, int32_t prompt, int hooked,
     t->plan = q4x_net_plan(net);
     for (int i = 0; i < prompt; i++) ids[i] = (7 * i + 3 + i * i) % t->plan->d.V;
     int rc = q4x_arm_parse(spec, &arm, &err);
-    if (!rc) rc = q4x_run_new(net, &arm, prompt + DECODE, prompt > 512 ? 0 : TILE, &r, &err);
+    if (!rc) rc = q4x_run_new(net, &arm, prompt + DECODE, prompt > 512 ? 512 : TILE, &r, &err);
     if (rc) fail_msg("%s: %s", spec, err.msg);
     if (hooked) q4x_run_on_node(r, on_node, t);
     for (int f = 0; f <= DECODE; f++) {
@@ -182,7 +182,7 @@ static int64_t model(const char *path, int nsets) {
     for (int i = 0; i < nsets; i++) {
         if (!known(net, sets[i])) continue;
         differ += pair(net, path, sets[i], !emulated ? 150 : i || nsets < NSETS ? 9 : 66);
-        if (!emulated && i < 5) differ += pair(net, path, sets[i], PROMPT); /* the default tile, and one more */
+        if (!emulated && i < 5) differ += pair(net, path, sets[i], PROMPT); /* the longest tile, and one more */
         n++;
     }
     print_message("%s: %d sets of levers, %lld differ\n", path, n, (long long)differ);
