@@ -85,11 +85,10 @@ K_HD int32_t k_gdn_places(const k_levers *lv) {
            (k_follow(lv->gdn_vnew, rule) ? K_PLACE_VNEW : 0) | (k_follow(lv->gdn_inv, rule) ? K_PLACE_INV : 0);
 }
 
-/* Floats of scratch that a head takes on a device: G, E, L, beta [64], A, P, M [64,64], qs, K [64,dk],
- * U [64,dv]. */
+/* Floats of scratch that a head takes on a device: E, L, beta [64], A, P [64,64], K [64,dk], U [64,dv]. */
 K_HD int64_t k_gdn_chunk_floats(const k_dims *d) {
     const int64_t n = K_GDN_CHUNK;
-    return 4 * n + 3 * n * n + 2 * n * (int64_t)d->dk + n * (int64_t)d->dv;
+    return 3 * n + 2 * n * n + n * (int64_t)d->dk + n * (int64_t)d->dv;
 }
 
 /* Floats of scratch a thread of gdn_core or its band needs. */

@@ -238,34 +238,62 @@ static void routed(void **s) {
 
 /* ---- delta rule ---- */
 
+/* g: nk, nv, dk, dv. v: act, which rule, whose key heads; from 8 on the placements, all six and then some of them. */
+static int64_t delta_rule(const int32_t *g, int32_t T, int v) {
+    static const char *const notes[] = {"seq", "chunk64", "chunk64-bf16", "chunk64, placements"};
+    const int rule = (v >> 1 & 1) + (v >> 3) * 2;
+    char note[60];
+    hk k = hk_fresh(T, v & 1);
+    k.lv.gdn = rule < 3 ? rule : K_GDN_CHUNK64;
+    int32_t *place[] = {&k.lv.gdn_h, &k.lv.gdn_hop, &k.lv.gdn_w, &k.lv.gdn_u, &k.lv.gdn_vnew, &k.lv.gdn_inv};
+    for (int i = 0; i < 6 && rule == 3; i++) *place[i] = h_int(&hk_rng, 0, 1) ? K_FOLLOW_BF16 : K_FOLLOW;
+    k.d.gguf_heads = v >> 2 & 1;
+    k.d.nk = g[0], k.d.nv = g[1], k.d.dk = g[2], k.d.dv = g[3];
+    k.c.pos0 = 64 * h_int(&hk_rng, 0, 1);
+    hk_input(&k, 0, g[0] * g[2], 0.1, 0);
+    hk_input(&k, 1, g[0] * g[2], 0.1, 0);
+    hk_input(&k, 2, g[1] * g[3], 1, (v & 7) == 7);
+    hk_input(&k, 3, g[1], 1, 0);
+    hk_input(&k, 4, g[1], 1, 0);
+    float *decay = (float *)(uintptr_t)k.c.in[3];
+    for (int64_t i = 0; i < (int64_t)T * g[1]; i++) decay[i] = -fabsf(decay[i]);
+    hk_state(&k, (int64_t)g[1] * g[2], g[3], 0.3);
+    k.c.cols = g[1] * g[3];
+    snprintf(note, sizeof note, "%s, key dims %d, value dims %d", notes[rule], g[2], g[3]);
+    return hk_run(&k, K_OP_gdn_core, note);
+}
+
 static void gdn(void **s) {
     static const int32_t shapes[][4] = {{1, 2, 8, 8}, {2, 4, 33, 40}, {2, 2, 128, 128}, {1, 1, 400, 5}};
     int64_t bad = 0;
     (void)s;
     HK_EACH(g, shapes)
     HK_EACH(T, hk_T)
-    for (int v = 0; v < 16; v++) { /* from 8 on: the placements, all six and then some of them */
-        static const char *const notes[] = {"seq", "chunk64", "chunk64-bf16", "chunk64, placements"};
-        const int32_t *g = shapes[g_i], T = hk_T[T_i], rule = (v >> 1 & 1) + (v >> 3) * 2;
+    for (int v = 0; v < 16; v++) {
+        const int32_t *g = shapes[g_i], T = hk_T[T_i];
+        const int chunked = (v & 10) != 0;
         if (hk_too_long((int64_t)T * g[1] * g[2] * g[3] / 4)) continue;
-        hk k = hk_fresh(T, v & 1);
-        k.lv.gdn = rule < 3 ? rule : K_GDN_CHUNK64;
-        int32_t *place[] = {&k.lv.gdn_h, &k.lv.gdn_hop, &k.lv.gdn_w, &k.lv.gdn_u, &k.lv.gdn_vnew, &k.lv.gdn_inv};
-        for (int i = 0; i < 6 && rule == 3; i++) *place[i] = h_int(&hk_rng, 0, 1) ? K_FOLLOW_BF16 : K_FOLLOW;
-        k.d.gguf_heads = v >> 2 & 1;
-        k.d.nk = g[0], k.d.nv = g[1], k.d.dk = g[2], k.d.dv = g[3];
-        k.c.pos0 = 64 * h_int(&hk_rng, 0, 1);
-        hk_input(&k, 0, g[0] * g[2], 0.1, 0);
-        hk_input(&k, 1, g[0] * g[2], 0.1, 0);
-        hk_input(&k, 2, g[1] * g[3], 1, (v & 7) == 7);
-        hk_input(&k, 3, g[1], 1, 0);
-        hk_input(&k, 4, g[1], 1, 0);
-        float *decay = (float *)(uintptr_t)k.c.in[3];
-        for (int64_t i = 0; i < (int64_t)T * g[1]; i++) decay[i] = -fabsf(decay[i]);
-        hk_state(&k, (int64_t)g[1] * g[2], g[3], 0.3);
-        k.c.cols = g[1] * g[3];
-        bad += hk_run(&k, K_OP_gdn_core, notes[rule]);
+        if (hk_emulated && chunked && T > 5 && (v + (v >> 2) + T_i + g_i) % 4) continue;
+        bad += delta_rule(g, T, v);
     }
+    assert_int_equal(bad, 0);
+}
+
+/* Chunks against the edges of their kernels: key dims at once and value columns of a block, one less and one more;
+ * columns of the state that just fit into shared memory, and just do not; rows of a block, and of three chunks. */
+static void gdn_chunks(void **s) {
+    static const int32_t shapes[][4] = {{1, 1, 64, 32},  {1, 1, 65, 33}, {1, 1, 31, 65},
+                                        {1, 1, 160, 31}, {1, 1, 161, 9}, {1, 2, 36, 64}};
+    static const int32_t Ts[] = {16, 17, 130};
+    int64_t bad = 0;
+    (void)s;
+    HK_EACH(g, shapes)
+    HK_EACH(T, Ts)
+    for (int v = 2; v < 16; v += 3) /* 2, 5, 8, 11, 14 */
+        if (!hk_emulated || Ts[T_i] < 100 || (v / 3 + g_i) % 3 == 0) bad += delta_rule(shapes[g_i], Ts[T_i], v);
+    hp_flip(shapes[0][2], 0x80000000u); /* the twin: a sign in a query of the second row */
+    assert_true(delta_rule(shapes[0], 17, 2) > 0);
+    hp_flip(0, 0);
     assert_int_equal(bad, 0);
 }
 
@@ -291,8 +319,8 @@ static void twin(void **s) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_ops), cmocka_unit_test(embed), cmocka_unit_test(router),  cmocka_unit_test(routed),
-        cmocka_unit_test(gdn),       cmocka_unit_test(twin),
+        cmocka_unit_test(plain_ops), cmocka_unit_test(embed),      cmocka_unit_test(router), cmocka_unit_test(routed),
+        cmocka_unit_test(gdn),       cmocka_unit_test(gdn_chunks), cmocka_unit_test(twin),
     };
     hk_begin(argc, argv);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
