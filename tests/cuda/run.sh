@@ -73,6 +73,7 @@ step topk 120 bin/c_topk
 step products 300 bin/c_products
 step gemm 200 bin/c_gemm
 step moe_block 300 bin/c_moe_block
+step moe_cublas 300 bin/c_moe_cublas
 step models 400 bin/c_models
 step measure 120 bin/c_measure
 step taps 300 bin/c_taps
