@@ -63,10 +63,10 @@ K_HD int64_t k_matmul_scratch(int64_t K) {
 }
 
 /* How lever gemm has this product made. The host makes it its own way whatever this says. */
-enum { K_GEMM_COLUMNS = 8 /* up to which the lever changes nothing */ };
+enum { K_GEMM_COLUMNS = 8 /* up to which the lever changes nothing, as of rows of no elements */ };
 typedef enum { K_BY_OWN, K_BY_F32, K_BY_BF16 } k_gemm_by;
 K_HD k_gemm_by k_gemm_of(const k_call *c) {
-    if (c->lv->gemm != K_GEMM_CUBLAS || c->T <= K_GEMM_COLUMNS) return K_BY_OWN;
+    if (c->lv->gemm != K_GEMM_CUBLAS || c->T <= K_GEMM_COLUMNS || c->in_cols[0] < 1) return K_BY_OWN;
     return c->lv->act == K_ACT_BF16 && c->w[0]->type == K_T_BF16 ? K_BY_BF16 : K_BY_F32;
 }
 /* |product - exact| <= this times sum |w x|, for each output; x on the grid that the product reads. */

@@ -1,6 +1,7 @@
 /* Lever gemm: products of more than 8 columns by cuBLAS, and ours, against exact sums: every element within the bound that
- * matmul.h derives, the whole within the band. The shares that were used are printed. Where there is no cuBLAS its part
- * is counted as skipped, with the reason; on the emulator there is one. */
+ * matmul.h derives, the whole within the band. The shares that were used are printed. Products made in pieces, as a matrix
+ * larger than the scratch is, have the whole one's bits (the library's on a GPU: its bound). Where there is no cuBLAS this
+ * fails, unless --without-cublas is the argument; on the emulator there is one. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,11 +15,11 @@
 #include "kernels/band.h"
 #include "kernels/matmul.h"
 #include "kernels/quant.h"
+#include "tests/cuda/h_kit.h"
 #include "tests/cuda/h_pair.h"
 #include "tests/h_call.h"
 
 static int emulated, have;
-static char why[400];
 static h_rng rng = {77};
 
 typedef struct {
@@ -101,8 +102,9 @@ static void must(int code, const char *what) {
     if (code) fail_msg("%s: %s", what, k_dev_text(code));
 }
 
-/* The device's product, stored by epi. */
-static float *run(const sums *m, int32_t gemm, int32_t epi) {
+/* The device's product, stored by epi, with so many floats of scratch; 0: as many as a run brings. *code, if asked for:
+ * what the call answered; else it must succeed. */
+static float *run_in(const sums *m, int32_t gemm, int32_t epi, int64_t floats, int *code) {
     const shape s = m->s;
     const size_t bytes[4] = {(size_t)s.O * m->w.row_bytes, (size_t)(s.T * s.K) * sizeof(float),
                              (size_t)(s.T * s.O) * sizeof(float), 0};
@@ -113,8 +115,9 @@ static float *run(const sums *m, int32_t gemm, int32_t epi) {
     k_weight w = m->w;
     k_call c = {.T = s.T, .Tcall = s.T, .Tc = s.T, .cols = s.O, .epi = epi, .d = &d, .lv = &lv, .nw = {1}, .nth = 1};
     void *p[4];
-    c.scratch_n = k_dev_scratch(&d, s.T, s.T);
-    for (int i = 0; i < 4; i++) must(k_dev_alloc(dev, i < 3 ? bytes[i] : 4 * (size_t)c.scratch_n, &p[i]), "memory");
+    c.scratch_n = floats ? floats : k_dev_scratch(&d, s.T, s.T);
+    for (int i = 0; i < 4; i++)
+        must(k_dev_alloc(dev, (i < 3 ? bytes[i] : 4 * (size_t)c.scratch_n) + 16, &p[i]), "memory");
     must(k_dev_put(dev, p[0], m->data, bytes[0]), "weights");
     must(k_dev_put(dev, p[1], m->x, bytes[1]), "columns");
     must(k_dev_put(dev, p[2], out, bytes[2]), "outputs");
@@ -124,17 +127,26 @@ static float *run(const sums *m, int32_t gemm, int32_t epi) {
     c.in_cols[0] = s.K;
     c.out = p[2];
     c.scratch = p[3];
-    must(k_dev_run(dev, K_OP_matmul, &c), "product");
+    const int e = k_dev_run(dev, K_OP_matmul, &c);
+    if (code)
+        *code = e;
+    else
+        must(e, "product");
     must(k_dev_get(dev, out, p[2], bytes[2]), "outputs");
     must(k_dev_wait(dev), "product");
     for (int i = 0; i < 4; i++) k_dev_free(dev, p[i]);
     return out;
 }
 
+static float *run(const sums *m, int32_t gemm, int32_t epi) {
+    return run_in(m, gemm, epi, 0, NULL);
+}
+
 static k_gemm_by by_of(const sums *m, int32_t gemm) {
     const k_levers lv = {.act = m->s.act, .gemm = gemm};
     k_call c = {.T = m->s.T, .lv = &lv};
     c.w[0] = &m->w;
+    c.in_cols[0] = m->s.K;
     return k_gemm_of(&c);
 }
 
@@ -207,23 +219,105 @@ static const shape shapes[] = {
 };
 
 static void bounded(void **state) {
-    int bad = 0, did = 0, skipped = 0;
+    int bad = 0, did = 0;
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         sums m;
-        if (emulated && shapes[i].K * shapes[i].O * shapes[i].T > 400000) continue;
+        if (hk_too_long(shapes[i].K * shapes[i].O * shapes[i].T)) continue;
         make(shapes[i], &m);
         bad += one(&m, K_GEMM_OWN);
         if (have && by_of(&m, K_GEMM_CUBLAS) != K_BY_OWN) bad += one(&m, K_GEMM_CUBLAS);
         did += have;
-        skipped += !have;
         drop(&m);
     }
-    if (have)
-        print_message("cuBLAS %d, %d products\n", k_dev_gemm_version(hp_device(&emulated)), did);
-    else
-        print_message("cuBLAS: skipped %d products: %s\n", skipped, why);
+    if (have) print_message("cuBLAS %d, %d products\n", k_dev_gemm_version(hp_device(&emulated)), did);
     assert_int_equal(bad, 0);
+}
+
+/* ---- in pieces ---- */
+
+/* Scratch that takes `rows` decoded rows of m and not one more. */
+static int64_t floats_for(const sums *m, k_gemm_by by, int64_t rows) {
+    const shape s = m->s;
+    if (by == K_BY_BF16) return k_gemm_halves(s.T * s.K) + (rows * s.K + 1) / 2;
+    return rows * s.K + s.K - 1;
+}
+
+/* Rows at once of m->s.O: the whole product's bits, and every element within its bound. */
+static int in_pieces(const sums *m, int32_t gemm, int64_t rows, const float *whole) {
+    const k_gemm_by by = by_of(m, gemm);
+    const int64_t n = m->s.T * m->s.O;
+    float *y = run_in(m, gemm, K_EPI_RAW, floats_for(m, by, rows), NULL);
+    const double share = worst_share(m, y, by);
+    int64_t differ = 0;
+    for (int64_t i = 0; i < n; i++) differ += k_f32_bits(y[i]) != k_f32_bits(whole[i]);
+    const int bits = emulated || by == K_BY_OWN, bad = !(share <= 1) || (bits && differ);
+    if (bad)
+        print_message("%s %s K=%lld O=%lld T=%d, %lld rows at once: %lld differ, share %g\n", word[by],
+                      k_quant_get(m->s.type)->name, (long long)m->s.K, (long long)m->s.O, m->s.T, (long long)rows,
+                      (long long)differ, share);
+    free(y);
+    return bad;
+}
+
+/* Two pieces, three with a short last one, many; stored so that rows cannot be read where they lie. */
+static void pieces(void **state) {
+    static const shape all[] = {{K_T_BF16, 17, K_ACT_BF16, 96, 45, 1},
+                                {K_T_BF16, 16, K_ACT_F32, 33, 61, 1},
+                                {K_T_F32, 20, K_ACT_F32, 70, 45, 3},
+                                {K_T_Q8_0, 16, K_ACT_BF16, 160, 33, 0},
+                                {K_T_Q4_K, 16, K_ACT_F32, 256, 49, 0}};
+    static const int64_t rows[2][4] = {{4, 12, 20, 32},
+                                       {16, 20, 23, 32}}; /* ours: by fours; the library's: from 16 on */
+    int bad = 0, did = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        sums m;
+        make(all[i], &m);
+        for (int32_t gemm = K_GEMM_OWN; gemm <= (have ? K_GEMM_CUBLAS : K_GEMM_OWN); gemm++) {
+            float *whole = run(&m, gemm, K_EPI_RAW);
+            bad += !(worst_share(&m, whole, by_of(&m, gemm)) <= 1);
+            for (int k = 0; k < 4; k++, did++) bad += in_pieces(&m, gemm, rows[gemm != K_GEMM_OWN][k], whole);
+            free(whole);
+        }
+        drop(&m);
+    }
+    print_message("%d products in pieces\n", did);
+    assert_int_equal(bad, 0);
+}
+
+/* Scratch that does not even hold the fewest rows: the library's product is refused; ours goes without. */
+static void too_little(void **state) {
+    sums m;
+    int code;
+    (void)state;
+    make((shape){K_T_BF16, 17, K_ACT_BF16, 96, 45, 1}, &m);
+    float *whole = run(&m, K_GEMM_OWN, K_EPI_RAW), *y = run_in(&m, K_GEMM_OWN, K_EPI_RAW, 4 * 96 - 1, NULL);
+    assert_memory_equal(y, whole, (size_t)(17 * 45) * sizeof *y);
+    free(y);
+    free(whole);
+    for (int k = 0; have && k < 2; k++) { /* not the rows; not even the columns */
+        const int64_t half = k_gemm_halves(17 * 96);
+        free(run_in(&m, K_GEMM_CUBLAS, K_EPI_RAW, k ? half - 1 : half + (15 * 96 + 95) / 2, &code));
+        assert_int_not_equal(code, 0);
+    }
+    drop(&m);
+}
+
+/* Rows of no elements: +0, and what the epilogue makes of it. */
+static void nothing_to_sum(void **state) {
+    static const int32_t types[] = {K_T_F32, K_T_BF16, K_T_Q4_K}, columns[] = {1, 9, 16};
+    (void)state;
+    for (int i = 0; i < 9; i++)
+        for (int32_t gemm = K_GEMM_OWN; gemm <= (have ? K_GEMM_CUBLAS : K_GEMM_OWN); gemm++) {
+            sums m;
+            make((shape){types[i / 3], columns[i % 3], K_ACT_BF16, 0, 11, 0}, &m);
+            float *y = run(&m, gemm, K_EPI_RAW), *z = run(&m, gemm, K_EPI_HCINJ);
+            for (int64_t k = 0; k < 11 * m.s.T; k++) assert_true(k_f32_bits(y[k]) == 0 && z[k] == 1.0f);
+            free(y);
+            free(z);
+            drop(&m);
+        }
 }
 
 /* Up to 8 columns the lever changes no bit. */
@@ -272,10 +366,25 @@ static void twins(void **state) {
     drop(&m);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bounded), cmocka_unit_test(few_columns),
-                                       cmocka_unit_test(twins)};
+/* Asked for and not here is a failure. */
+static void library(void **state) {
+    char why[400];
+    (void)state;
     have = !k_dev_gemm(hp_device(&emulated), why, sizeof why);
+    if (!have) fail_msg("%s", why);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(library),     cmocka_unit_test(bounded),
+                                       cmocka_unit_test(pieces),      cmocka_unit_test(too_little),
+                                       cmocka_unit_test(few_columns), cmocka_unit_test(nothing_to_sum),
+                                       cmocka_unit_test(twins)};
+    hk_begin(0, NULL);
+    emulated = hk_emulated;
+    if (argc > 1 && !strcmp(argv[1], "--without-cublas")) {
+        print_message("cuBLAS: left out\n");
+        cmocka_set_skip_filter("library");
+    }
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     hp_close();
     return failed;
