@@ -203,8 +203,10 @@ static void models(void **s) {
                                        "tests/models/micro-a-bf16.gguf", "tests/models/demo.gguf"};
     int64_t differ = 0;
     (void)s;
-    for (int i = 0; i < (nnamed ? nnamed : (int)(sizeof ours / sizeof *ours)); i++)
+    for (int i = 0; i < (nnamed ? nnamed : (int)(sizeof ours / sizeof *ours)); i++) {
+        hp_left(NSETS - how_many(i), "models under a set of levers");
         if (how_many(i)) differ += model(nnamed ? named[i] : ours[i], how_many(i));
+    }
     assert_int_equal(differ, 0);
 }
 

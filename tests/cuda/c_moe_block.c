@@ -43,6 +43,7 @@ static void router(void **state) {
     for (int c = 0; c < H_MOE_CASES; c++) {
         const h_moe_case *k = &hm_B.m.c[c];
         const int32_t T = tokens(k);
+        hp_left(k->T - T, "tokens");
         float *y = hm_product(&hm_HF, &gate, k->hidden, T, K_EPI_ROUTER);
         h_steps(&logits, y, k->logits, (int64_t)T * hm_B.m.d.E);
         int32_t *own = hm_ids(&hm_HF, y, T);
@@ -200,8 +201,9 @@ static void experts(void **state) {
     (void)state;
     for (int c = 0; c < H_MOE_CASES; c++) {
         const h_moe_case *k = &hm_B.m.c[c];
-        if (!takes_experts(c)) continue;
-        const int32_t T = expert_tokens(c), K = d->K;
+        const int32_t T = takes_experts(c) ? expert_tokens(c) : 0, K = d->K;
+        hp_left(k->T - T, "tokens");
+        if (!T) continue;
         int32_t *at = h_need((int64_t)T * K, sizeof *at);
         for (int64_t i = 0; i < (int64_t)T * K; i++) at[i] = x.at[k->ids[i]];
         float *g = expert(&x, 0, k->hidden, d->D, at, T, (int64_t)K * d->F, 0),

@@ -28,6 +28,7 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "tests/cuda/h_mix.h"
+#include "tests/cuda/h_pair.h"
 #include "tests/h_table.h"
 
 /* Products: ours; the library's on bf16 tensor cores; its f32 (act=f32 makes it so; logits are stored alike). */
@@ -191,6 +192,7 @@ static void router(void **state) {
         if (!takes(arm, 1)) continue;
         const k_levers lv = levers(arm);
         h_tally raw = {0}, logits = {0};
+        hp_left(BATCHES - batches(), "batches of tokens");
         double raw_most = 0, most = 0;
         for (int n = 0; n < batches(); n++) {
             batch b = batch_at(arm, n);

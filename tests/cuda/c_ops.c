@@ -1,5 +1,5 @@
-/* Every op but the products (c_products.c) and attention (c_attn.c) on the device against the CPU by bits: shapes around 32 and 64 and long ones,
- * both acts, every lever that the op reads, random operands with NaN, infinities, subnormals and signed zeros strewn
+/* Every op but the products (c_products.c) and attention (c_attn.c) on the device against the CPU by bits: shapes around
+ * 32 and 64 and long ones, both acts, every lever that the op reads, random operands with NaN, infinities, subnormals and signed zeros strewn
  * in, states included. On the emulator the long shapes are left to a GPU. */
 #include <math.h>
 #include <setjmp.h>
@@ -142,7 +142,7 @@ static void plain_ops(void **s) {
     HK_EACH(T, hk_T)
     for (int v = 0; v < 4; v++) {
         const int32_t K = hk_K[K_i], T = hk_T[T_i];
-        if (hk_too_long((int64_t)K * T * 8)) continue;
+        if (hk_too_long((int64_t)K * T * 8)) break;
         hk k = hk_fresh(T, v & 1);
         if (v & 2) { /* the other value of every lever that some of them read */
             k.lv.gated = K_GATED_GELU;
@@ -162,21 +162,29 @@ static void plain_ops(void **s) {
     assert_int_equal(bad, 0);
 }
 
+static int64_t embedding(int32_t type, int64_t cols, int32_t T, int act) {
+    char note[40];
+    hk k = hk_fresh(T, act);
+    int32_t *ids = hk_own(&k, (size_t)T * sizeof *ids);
+    hk_weights(&k, type, 1, 11, cols, act);
+    for (int i = 0; i < T; i++) ids[i] = i < 5 ? (int32_t[]){0, 10, 11, -1, 4}[i] : h_int(&hk_rng, -1, 11);
+    k.c.in_i[0] = ids;
+    k.c.in_cols[0] = 1;
+    k.c.cols = cols;
+    snprintf(note, sizeof note, "%s %lld columns", k_quant_get(type)->name, (long long)cols);
+    return hk_run(&k, K_OP_embed, note);
+}
+
 static void embed(void **s) {
+    static const int64_t cols[] = {1, 31, 33, 96, 160, 256, 320, 640, 2560, 10240};
     int64_t bad = 0;
     (void)s;
-    for (int32_t id = 0; id < 64; id++)
-        for (int act = 0; act < 2; act++) {
-            if (!k_quant_get(id)) continue;
-            hk k = hk_fresh(5, act);
-            int32_t *ids = hk_own(&k, 5 * sizeof *ids);
-            hk_weights(&k, id, 1, 11, 256, act);
-            for (int i = 0; i < 5; i++) ids[i] = (int32_t[]){0, 10, 11, -1, 4}[i];
-            k.c.in_i[0] = ids;
-            k.c.in_cols[0] = 1;
-            k.c.cols = 256;
-            bad += hk_run(&k, K_OP_embed, k_quant_get(id)->name);
-        }
+    for (int32_t id = 0; id < 64; id++) HK_EACH(c, cols)
+    HK_EACH(T, hk_T) {
+        if (!k_quant_get(id) || cols[c_i] % k_quant_get(id)->elems) continue;
+        if (hk_too_long(cols[c_i] * hk_T[T_i] * 20)) continue;
+        for (int act = 0; act < 2; act++) bad += embedding(id, cols[c_i], hk_T[T_i], act);
+    }
     assert_int_equal(bad, 0);
 }
 
@@ -190,7 +198,7 @@ static void router(void **s) {
     HK_EACH(T, hk_T)
     for (int v = 0; v < 16; v++) {
         const int32_t E = Es[E_i], T = hk_T[T_i], K = E < 8 ? E : 8;
-        if (hk_too_long((int64_t)T * E * 40)) continue;
+        if (hk_too_long((int64_t)T * E * 40)) break;
         for (int which = 0; which < 2; which++) {
             hk k = hk_fresh(T, v & 1);
             k.lv.softmax = v >> 1 & 1;
@@ -221,7 +229,7 @@ static void routed(void **s) {
     HK_EACH(T, hk_T)
     for (int v = 0; v < 4; v++) {
         const int32_t K = 7, D = hk_K[K_i], T = hk_T[T_i];
-        if (hk_too_long((int64_t)T * K * D)) continue;
+        if (hk_too_long((int64_t)T * K * D)) break;
         hk k = hk_fresh(T, v & 1);
         k.lv.combine = v >> 1;
         k.d.K = K;
@@ -272,7 +280,7 @@ static void gdn(void **s) {
     for (int v = 0; v < 16; v++) {
         const int32_t *g = shapes[g_i], T = hk_T[T_i];
         const int chunked = (v & 10) != 0;
-        if (hk_too_long((int64_t)T * g[1] * g[2] * g[3] / 4)) continue;
+        if (hk_too_long((int64_t)T * g[1] * g[2] * g[3] / 4)) break;
         if (hk_emulated && chunked && T > 5 && (v + (v >> 2) + T_i + g_i) % 4) continue;
         bad += delta_rule(g, T, v);
     }

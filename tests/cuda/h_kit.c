@@ -113,8 +113,17 @@ int32_t *hk_some_ids(hk *k, int64_t n, int32_t E) {
     return ids;
 }
 
+int32_t *hk_uneven_ids(hk *k, int64_t n, int32_t E) {
+    int32_t *ids = hk_some_ids(k, n, E);
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] > 0) ids[i] = h_int(&hk_rng, 0, h_int(&hk_rng, 0, E - 2));
+    return ids;
+}
+
 int hk_too_long(int64_t work) {
-    return hk_emulated && work > 400000;
+    if (!hk_emulated || work <= 400000) return 0;
+    hp_left(1, "shapes");
+    return 1;
 }
 
 void hk_begin(int argc, char **argv) {

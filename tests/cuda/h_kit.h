@@ -37,11 +37,13 @@ void hk_state(hk *k, int64_t cap, int64_t cols, double amp);
 void hk_weights(hk *k, int32_t type, int32_t n, int64_t rows, int64_t cols, int wild);
 /* n ids of E experts, some of none. */
 int32_t *hk_some_ids(hk *k, int64_t n, int32_t E);
+/* The same, the more of an expert the lower it is, and nothing for the last. */
+int32_t *hk_uneven_ids(hk *k, int64_t n, int32_t E);
 
 /* Elements that differ between the device and the CPU; the kit is done with. */
 int64_t hk_run(hk *k, k_op op, const char *note);
 
-/* 1: more multiply-adds than the emulator makes in a moment. */
+/* 1: more multiply-adds than the emulator makes in a moment; this shape is counted as left to a GPU. */
 int hk_too_long(int64_t work);
 /* The device, and the one test that argv may name; hp_close ends it. */
 void hk_begin(int argc, char **argv);

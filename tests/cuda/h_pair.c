@@ -1,5 +1,6 @@
 #include "tests/cuda/h_pair.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,6 +29,14 @@ k_dev *hp_device(int *ret_emulated) {
     return &dev;
 }
 
+static int64_t left_n;
+static const char *left_what;
+
+void hp_left(int64_t n, const char *what) {
+    left_n += n;
+    left_what = what;
+}
+
 static int64_t flip_at;
 static uint32_t flip_bits;
 
@@ -36,7 +45,16 @@ void hp_flip(int64_t at, uint32_t bits) {
     flip_bits = bits;
 }
 
+static size_t shift;
+
+void hp_shift(size_t bytes) {
+    shift = bytes;
+}
+
 void hp_close(void) {
+    if (left_n)
+        print_message("%s: %lld %s left to a GPU\n", program_invocation_short_name, (long long)left_n, left_what);
+    left_n = 0;
     k_dev_free(&dev, dev_scratch);
     k_dev_close(&dev);
     free(scratch);
@@ -72,13 +90,18 @@ typedef struct {
     int n;
 } bag;
 
-static void *up(bag *b, const void *host, size_t bytes) {
+static void *up_at(bag *b, const void *host, size_t bytes, size_t at) {
     void *p;
     if (!host) return NULL;
     assert_true(b->n < 64);
-    must(k_dev_alloc(&dev, bytes, &p), "alloc");
-    must(k_dev_put(&dev, p, host, bytes), "put");
-    return b->p[b->n++] = p;
+    must(k_dev_alloc(&dev, bytes + at, &p), "alloc");
+    must(k_dev_put(&dev, (char *)p + at, host, bytes), "put");
+    b->p[b->n++] = p;
+    return (char *)p + at;
+}
+
+static void *up(bag *b, const void *host, size_t bytes) {
+    return up_at(b, host, bytes, 0);
 }
 
 /* An array of weights that lie one behind the other in host memory, and its copy. */
@@ -88,7 +111,7 @@ static void up_weights(bag *b, const k_call *c, k_call *x, int k, k_weight *copy
         copy[e] = c->w[k][e];
         const char *base = c->w[k][0].data;
         if (e == 0)
-            copy[e].data = up(b, base, (size_t)c->nw[k] * (size_t)copy[e].rows * copy[e].row_bytes);
+            copy[e].data = up_at(b, base, (size_t)c->nw[k] * (size_t)copy[e].rows * copy[e].row_bytes, shift);
         else
             copy[e].data = (const char *)copy[0].data + ((const char *)c->w[k][e].data - base);
     }

@@ -8,8 +8,12 @@
 k_dev *hp_device(int *ret_emulated);
 void hp_close(void);
 
-/* Run op on the device on copies of its operands: got[T * cols] and, when c has a state 0, got_state[cap * cols] and its
- * rows. Returns what k_dev_run did; everything else that fails is fail_msg. */
+/* n more of these ("shapes") for which the emulator has not got the time. The sum is printed last by hp_close, in words
+ * that `make check` counts: NAME: N shapes left to a GPU. */
+void hp_left(int64_t n, const char *what);
+
+/* Run op on the device on copies of its operands: got[T * cols] and, when c has a state 0, got_state[cap * cols] and
+ * its rows. Returns what k_dev_run did; everything else that fails is fail_msg. */
 int hp_run(const char *what, k_op op, const k_call *c, const int64_t par_n[K_MAXW], float *got, float *got_state,
            int64_t *ret_rows);
 /* Run op by CPU and on the device on the same operands, state 0 as it is in c->st[0]->f (which the CPU's run changes),
@@ -18,5 +22,7 @@ int hp_run(const char *what, k_op op, const k_call *c, const int64_t par_n[K_MAX
 int64_t hp_differ(const char *what, k_op op, k_call *c, const int64_t par_n[K_MAXW]);
 /* Twins: from now on these bits of element `at` of in[0] are flipped for the host alone; 0: none. */
 void hp_flip(int64_t at, uint32_t bits);
+/* From now on the bytes of weights begin so far behind an address that is as round as can be. */
+void hp_shift(size_t bytes);
 
 #endif
