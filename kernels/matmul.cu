@@ -65,7 +65,7 @@ struct matmul_job {
         const int64_t at_once = p.K > 0 ? c->scratch_n / p.K / ROWS * ROWS : 0;
         if (p.n < MANY || at_once < ROWS) {
             thin<TYPE>(p, p.n == 1, p.n < COLS ? 1u : k_blocks(p.n, COLS), 1u, w, NULL, stream);
-        } else if (TYPE == K_T_F32 && w.row_bytes % sizeof(float) == 0) {
+        } else if (TYPE == K_T_F32 && ((uintptr_t)w.data | w.row_bytes) % sizeof(float) == 0) {
             fat(&p, (const float *)w.data, (int64_t)(w.row_bytes / sizeof(float)), 0, w.rows, stream);
         } else {
             for (int64_t r = 0; r < w.rows; r += at_once) {
