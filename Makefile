@@ -185,9 +185,9 @@ check-long: ## the exhaustive forms of the tests (minutes)
 	+@$(SUB) $(LONG)
 	@sh tests/check.sh --long $B $(LONG)
 
-check-cuda: ## the tests that need a GPU; fails without one
+check-cuda: ## the tests that need a GPU; fails without one, or without a model or cuBLAS (WITHOUT=demo-Q4_K_M,cublas)
 	+@$(SUB) cuda-kit DIR=$B/kit
-	@sh tests/cuda.sh $B/kit $B/log-cuda
+	@sh tests/cuda.sh $B/kit $B/log-cuda $(WITHOUT)
 
 evidence: all ## the finished cases of evidence/ once more from what they keep: needs no GPU
 	@sh tests/evidence.sh --write $B

@@ -1,7 +1,7 @@
 #!/bin/sh
 # kit.sh BUILD DIR [lean]: what `make check-cuda` runs, with the models it needs, in one folder that works on a machine
-# with a driver and no compiler: sh DIR/run.sh OUT. lean: without models; those that the
-# repository tracks run.sh then finds in the tree that DIR lies in.
+# with a driver and no compiler: sh DIR/run.sh OUT. lean: without models; those that the repository tracks run.sh then
+# finds in the tree that DIR lies in, and the other, demo-Q4_K_M, only if it is put into DIR/models.
 cd "$(dirname "$0")/../.." || exit 2
 b=$1 d=$2 lean=$3
 rm -rf "$d" && mkdir -p "$d/bin" "$d/models" || exit 2
@@ -15,13 +15,14 @@ if test "$lean" != lean; then
     mkdir -p "$d/tests/golden" "$d/tests/models"
     for m in micro-a micro-b dense-a; do
         mkdir "$d/tests/golden/$m"
-        cp "tests/golden/$m/config.json" "tests/golden/$m/model.safetensors" "$d/tests/golden/$m/"
+        cp "tests/golden/$m/config.json" "tests/golden/$m/model.safetensors" "$d/tests/golden/$m/" || exit 2
     done
-    cp -r tests/golden/moe-block "$d/tests/golden/"
-    cp tests/models/*.gguf "$d/tests/models/"
-    for f in "${Q4X_SHARED:-../shared}"/golden/gguf/demo-*.gguf; do
-        if test -e "$f" && ! cmp -s "$f" tests/models/demo.gguf; then cp "$f" "$d/models/"; fi
-    done
+    cp -r tests/golden/moe-block "$d/tests/golden/" || exit 2
+    cp tests/models/*.gguf "$d/tests/models/" || exit 2
+    f=${Q4X_SHARED:-../shared}/golden/gguf/demo-Q4_K_M.gguf
+    if test -e "$f"; then cp "$f" "$d/models/" || exit 2
+    else echo "kit.sh: there is no $f: run.sh fails unless it gets --without demo-Q4_K_M" >&2
+    fi
 fi
 # not every machine has the test library
 lib=$(ldconfig -p | sed -n 's/.*libcmocka\.so\.0 .*=> //p' | head -n 1)

@@ -1,9 +1,25 @@
 #!/bin/sh
-# run.sh [OUT]: the tests that need a GPU, from a kit (kit.sh). Every step has a time limit and an entry in OUT/all.log;
-# the table comes last, also as OUT/table.txt. Ends with 1 when a step failed. `run.sh OUT --in COMMAND...` runs one command
-# from here instead: bin/bench_cuda, or sh case/run.sh bin/q4x OUT/case.
+# run.sh [OUT [--without NAME[,NAME...]]]: the tests that need a GPU, from a kit (kit.sh). Every step has a time limit
+# and an entry in OUT/all.log; the table comes last, also as OUT/table.txt. Ends with 1 when a step failed: a model or a
+# cuBLAS that is not here is a failure too. --without demo-Q4_K_M,cublas leaves these out; the table says so.
+# `run.sh OUT --in COMMAND...` runs one command from here instead: bin/bench_cuda, or sh case/run.sh bin/q4x OUT/case.
 cd "$(dirname "$0")" || exit 2
 out=${1:-out}
+models=demo-Q4_K_M # in models/: not one that the repository tracks
+without=
+if test "$2" = --without; then
+    without=$3
+    for name in $(echo "$without" | tr , ' '); do
+        case " $models cublas " in
+        *" $name "*) ;;
+        *) echo "run.sh: --without $name: it can be: $models cublas" >&2; exit 2 ;;
+        esac
+    done
+fi
+without() { # NAME
+    case ",$without," in *",$1,"*) return 0 ;; esac
+    return 1
+}
 unpack() { # where there is no xz, Python has it
     xz -dc bin.tar.xz 2>/dev/null || python3 -c 'import lzma, shutil, sys
 shutil.copyfileobj(lzma.open("bin.tar.xz"), sys.stdout.buffer)'
@@ -33,6 +49,14 @@ step() { # NAME LIMIT COMMAND...
     word=ok; test $rc = 0 || { word=FAIL; failed=1; }
     printf '%-5s%-16s exit %3d  %6s s  %s\n' "$word" "$name" "$rc" "$secs" \
         "$(grep -E 'PASSED|FAILED|differ|device |^sanitize:' "$out/step.log" | tail -n 1 | cut -c1-90)" >>"$out/table.txt"
+}
+
+left_out() { # NAME: asked for
+    printf '%-5s%-16s left out\n' - "$1" >>"$out/table.txt"
+}
+missing() { # FILE
+    echo "FAILED: there is no $1: put it there, or --without $(basename "$1" .gguf)"
+    return 1
 }
 
 same() { # MODEL DEVICE-OPTIONS...: the dump of the device is that of the CPU, by content
@@ -71,14 +95,21 @@ step ops 300 bin/c_ops
 step attn 300 bin/c_attn
 step topk 120 bin/c_topk
 step products 300 bin/c_products
-step gemm 200 bin/c_gemm
+step scales 200 bin/c_scales
+# shellcheck disable=SC2046 # a word, or none
+step gemm 200 bin/c_gemm $(without cublas && echo --without-cublas)
 step moe_block 300 bin/c_moe_block
-step moe_cublas 300 bin/c_moe_cublas
+# shellcheck disable=SC2046
+step moe_cublas 300 bin/c_moe_cublas $(without cublas && echo --without-cublas)
+without cublas && left_out cublas
 step models 400 bin/c_models
 step measure 120 bin/c_measure
 step taps 300 bin/c_taps
-for m in models/demo-*.gguf; do
-    test -e "$m" && step "$(basename "$m" .gguf)" 200 bin/c_models "$m"
+for m in $models; do
+    if without "$m"; then left_out "$m"
+    elif test -e "models/$m.gguf"; then step "$m" 200 bin/c_models "models/$m.gguf"
+    else step "$m" 10 sh run.sh "$out" --in missing "models/$m.gguf"
+    fi
 done
 step device 200 bin/c_device
 step dumps 120 sh run.sh "$out" --in dumps
