@@ -3,9 +3,9 @@
  *
  * A launch runs its blocks one after the other. The threads of a block are fibers, which change places where threads
  * wait for each other: __syncthreads, __syncwarp, shuffles and votes. A warp whose threads do not all come to such a
- * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted; a copy
- * is done when it is enqueued, and so is a launch, but on a stream with a priority: there all is done as late as it may
- * be, when something waits for it. What it cannot show: races between blocks or warps, and anything that takes time.
+ * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted. What is
+ * enqueued on some streams is done at once, on the others as late as it may be, when something waits for it; emu.h says
+ * which. What it cannot show: races between blocks or warps, and anything that takes time.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H
@@ -37,12 +37,12 @@ typedef enum {
 enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaEnableDefault = 0 };
 enum { cudaEventDisableTiming = 2 };
 typedef enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
-typedef enum { cudaDriverEntryPointSuccess } cudaDriverEntryPointQueryResult;
+typedef enum { cudaDriverEntryPointSuccess, cudaDriverEntryPointSymbolNotFound } cudaDriverEntryPointQueryResult;
 typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event {
-    double at;               /* ms */
-    struct emu_stream *late; /* one on which all is late: the event is behind the first n things there */
-    int64_t n;
+    double at; /* ms */
+    struct emu_stream *of;
+    int64_t n; /* it is behind the first n things there */
 } * cudaEvent_t;
 
 struct dim3 {
@@ -100,8 +100,13 @@ extern emu_place emu_at;
 #define blockDim (emu_at.size)
 #define gridDim (emu_at.grid)
 
-/* size: of what ctx points at, which is copied where the launch is late. */
+/* size: of what ctx points at, which is copied. */
 void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*body)(void *), void *ctx, size_t size);
+/* Work of the host that takes its turn in a stream. */
+void emu_work(void *stream, void (*f)(void *), const void *ctx, size_t size);
+/* Counts a call; 0, or the code that it must fail with. */
+int emu_call(const char *name);
+int emu_is_gone(void);
 void emu_sync_block(void);
 /* All threads of the warp give a value; returns those of the warp, by lane, until its next exchange. */
 const uint64_t *emu_exchange(uint64_t v);

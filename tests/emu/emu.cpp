@@ -10,7 +10,7 @@
 
 #include "tests/emu/cuda_runtime.h"
 
-emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 emu_place emu_at;
 
 /* ---- threads ---- */
@@ -128,35 +128,93 @@ static cudaError_t last_error;
 static cudaError_t failed(cudaError_t e) {
     return last_error = e;
 }
+
+/* ---- calls that are counted, and refused on demand ---- */
+
+enum { NAMES = 64 };
+static struct {
+    const char *name;
+    int64_t calls;
+} called[NAMES];
+static struct {
+    const char *name;
+    int64_t at;
+    int code;
+} refusal;
+
+static int64_t *count_of(const char *name) {
+    int i = 0;
+    while (i < NAMES - 1 && called[i].name && strcmp(called[i].name, name)) i++;
+    called[i].name = name;
+    return &called[i].calls;
+}
+
+int64_t emu_calls(const char *name) {
+    return *count_of(name);
+}
+
+void emu_refuse(const char *name, int64_t nth, int code) {
+    refusal.name = name;
+    refusal.at = name ? *count_of(name) + nth : 0;
+    refusal.code = code;
+}
+
+int emu_call(const char *name) {
+    const int64_t n = ++*count_of(name);
+    return refusal.name && n == refusal.at && !strcmp(refusal.name, name) ? refusal.code : 0;
+}
+
+/* At the head of a function of the runtime. */
+#define CALL(name)                                                                                                     \
+    do {                                                                                                               \
+        const int refused = emu_call(#name);                                                                           \
+        if (refused) return failed((cudaError_t)refused);                                                              \
+    } while (0)
+#define GONE(then)                                                                                                     \
+    if (emu_is_gone()) {                                                                                               \
+        then;                                                                                                          \
+        return failed(cudaErrorIllegalAddress);                                                                        \
+    }
+
+int emu_is_gone(void) {
+    return emu.fail && emu.ops >= emu.fail;
+}
 /* Counts a call that reaches the device: 1 when the device is gone. */
 static int lost(void) {
     emu.ops++;
-    return emu.fail && emu.ops >= emu.fail;
+    return emu_is_gone();
 }
 
-enum thing { LAUNCH, COPY, FILL, WAIT };
+/* ---- streams ---- */
+
+enum thing { LAUNCH, WORK, COPY, FILL, WORD, WAIT };
 
 /* What was enqueued and has not been done. */
 typedef struct later {
     struct later *next;
     thing what;
+    int64_t op;       /* its number, of those that emu.ops counts; 0: none */
     dim3 grid, block; /* LAUNCH */
     size_t shared;
-    void (*body)(void *);
-    void *to; /* COPY, FILL */
-    const void *from;
+    void (*body)(void *); /* LAUNCH, WORK: on ctx */
+    void *to;             /* COPY, FILL, WORD */
+    const void *from;     /* COPY; NULL: what lies in ctx */
     size_t n;
     int byte;
+    uint32_t word;
     struct emu_stream *other; /* WAIT: for what was given to that one up to here */
     int64_t behind;
     alignas(16) unsigned char ctx[];
 } later;
 
 struct emu_stream {
-    int is_late;
+    struct emu_stream *next;
+    int beside; /* it has a priority */
     later *first, **end;
     int64_t given, done;
 };
+
+static struct emu_stream *streams, origin = {NULL, 0, NULL, &origin.first, 0, 0};
 
 static void run_now(dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx) {
     static unsigned char *room;
@@ -182,50 +240,29 @@ static void run_now(dim3 grid, dim3 block, size_t shared, void (*f)(void *), voi
             }
 }
 
-static later *put_off(cudaStream_t s, thing what, size_t size) {
+static later *put_off(cudaStream_t s, thing what, int64_t op, size_t size) {
     later *l = (later *)aligned_alloc(16, (sizeof *l + size + 15) / 16 * 16);
     if (!l) wrong("no memory for what is late");
     memset((void *)l, 0, sizeof *l);
     l->what = what;
+    l->op = op;
     *s->end = l;
     s->end = &l->next;
     s->given++;
     return l;
 }
 
-void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx, size_t size) {
-    const unsigned n = block.x * block.y * block.z;
-    if (lost()) {
-        last_error = cudaErrorIllegalAddress;
-        return;
-    }
-    if (!n || n > MOST || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared > 48 * 1024) {
-        last_error = cudaErrorInvalidValue;
-        return;
-    }
-    if (!s || !s->is_late) {
-        run_now(grid, block, shared, f, ctx);
-        return;
-    }
-    later *l = put_off(s, LAUNCH, size);
-    l->grid = grid;
-    l->block = block;
-    l->shared = shared;
-    l->body = f;
-    memcpy(l->ctx, ctx, size);
-}
-
-static int is_gone(void) {
-    return emu.fail && emu.ops >= emu.fail;
-}
-
 static void catch_up(cudaStream_t s, int64_t n);
 
 static void do_it(later *l) {
+    if (l->op && l->op == emu.trap) emu.fail = emu.ops;
+    if (emu_is_gone()) return;
     switch (l->what) {
     case LAUNCH: run_now(l->grid, l->block, l->shared, l->body, l->ctx); break;
-    case COPY: memcpy(l->to, l->from, l->n); break;
+    case WORK: l->body(l->ctx); break;
+    case COPY: memcpy(l->to, l->from ? l->from : l->ctx, l->n); break;
     case FILL: memset(l->to, l->byte, l->n); break;
+    case WORD: *(volatile uint32_t *)l->to = l->word; break;
     default: catch_up(l->other, l->behind);
     }
 }
@@ -237,14 +274,67 @@ static void catch_up(cudaStream_t s, int64_t n) {
         s->first = l->next;
         if (!s->first) s->end = &s->first;
         s->done++;
-        if (!is_gone()) do_it(l);
+        do_it(l);
         free(l);
     }
+}
+
+static int is_late(const struct emu_stream *s) {
+    return s->beside != (emu.early != 0);
+}
+
+/* Something was given to the stream. */
+static void given(cudaStream_t s) {
+    if (!is_late(s)) catch_up(s, s->given);
+}
+
+static void catch_up_all(void) {
+    for (cudaStream_t s = streams; s; s = s->next) catch_up(s, s->given);
+}
+
+void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx, size_t size) {
+    const unsigned n = block.x * block.y * block.z;
+    const int refused = emu_call("launch");
+    if (refused) {
+        last_error = (cudaError_t)refused;
+        return;
+    }
+    if (lost()) {
+        last_error = cudaErrorIllegalAddress;
+        return;
+    }
+    if (!n || n > MOST || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared > 48 * 1024) {
+        last_error = cudaErrorInvalidValue;
+        return;
+    }
+    if (!s) s = &origin;
+    later *l = put_off(s, LAUNCH, emu.ops, size);
+    l->grid = grid;
+    l->block = block;
+    l->shared = shared;
+    l->body = f;
+    memcpy(l->ctx, ctx, size);
+    given(s);
+}
+
+void emu_work(void *stream, void (*f)(void *), const void *ctx, size_t size) {
+    cudaStream_t s = stream ? (cudaStream_t)stream : &origin;
+    later *l = put_off(s, WORK, 0, size);
+    l->body = f;
+    memcpy(l->ctx, ctx, size);
+    given(s);
 }
 
 /* ---- memory and the rest of the runtime ---- */
 
 enum { HEAD = 64 };
+
+typedef struct block {
+    size_t n;
+    struct block *next, *last; /* of pinned memory */
+} block;
+static block *pinned;
+static_assert(sizeof(block) <= HEAD, "the head of a piece of memory");
 
 /* device 0: pinned memory of the host. */
 static cudaError_t give(void **p, size_t n, int device) {
@@ -254,29 +344,52 @@ static cudaError_t give(void **p, size_t n, int device) {
     unsigned char *m = (unsigned char *)aligned_alloc(64, HEAD + (n + 63) / 64 * 64);
     if (!m) return failed(cudaErrorMemoryAllocation);
     memset(m, 0xa5, HEAD + (n + 63) / 64 * 64); /* device memory comes as it was */
-    memcpy(m, &n, sizeof n);
+    block *b = (block *)(void *)m;
+    b->n = n;
+    b->last = NULL;
+    b->next = device ? NULL : pinned;
+    if (!device) {
+        if (pinned) pinned->last = b;
+        pinned = b;
+    }
     *(device ? &emu.used : &emu.pinned) += n;
     emu.live++;
     *p = m + HEAD;
     return cudaSuccess;
 }
 
+/* Waits for all that was enqueued, as the runtime does before it takes memory back. */
 static cudaError_t take(void *p, int device) {
-    size_t n;
     if (!p) return cudaSuccess;
+    catch_up_all();
     unsigned char *m = (unsigned char *)p - HEAD;
-    memcpy(&n, m, sizeof n);
-    *(device ? &emu.used : &emu.pinned) -= n;
+    block *b = (block *)(void *)m;
+    *(device ? &emu.used : &emu.pinned) -= b->n;
+    if (!device) {
+        *(b->last ? &b->last->next : &pinned) = b->next;
+        if (b->next) b->next->last = b->last;
+    }
     emu.live--;
     free(m);
-    return cudaSuccess;
+    return emu_is_gone() ? failed(cudaErrorIllegalAddress) : cudaSuccess;
+}
+
+static int is_pinned(const void *p) {
+    const unsigned char *at = (const unsigned char *)p;
+    for (const block *b = pinned; b; b = b->next) {
+        const unsigned char *m = (const unsigned char *)b + HEAD;
+        if (at >= m && at < m + b->n) return 1;
+    }
+    return 0;
 }
 
 cudaError_t cudaGetDeviceCount(int *n) {
+    CALL(cudaGetDeviceCount);
     *n = 1;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i) {
+    CALL(cudaGetDeviceProperties);
     if (i) return failed(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     memcpy(p->name, "emulator", sizeof "emulator");
@@ -285,138 +398,180 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i) {
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *v) {
+    CALL(cudaRuntimeGetVersion);
     *v = 13000;
     return cudaSuccess;
 }
 cudaError_t cudaDriverGetVersion(int *v) {
+    CALL(cudaDriverGetVersion);
     *v = 13000;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int i) {
+    CALL(cudaSetDevice);
     return i ? failed(cudaErrorInvalidDevice) : cudaSuccess;
 }
-static cudaError_t new_stream(cudaStream_t *s, int is_late) {
+static cudaError_t new_stream(cudaStream_t *s, int beside) {
     *s = (cudaStream_t)calloc(1, sizeof **s);
     if (!*s) return failed(cudaErrorMemoryAllocation);
-    (*s)->is_late = is_late;
+    (*s)->beside = beside;
     (*s)->end = &(*s)->first;
+    (*s)->next = streams;
+    streams = *s;
     emu.live++;
     return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    CALL(cudaStreamCreateWithFlags);
     (void)flags;
     return new_stream(s, 0);
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority) {
+    CALL(cudaStreamCreateWithPriority);
     (void)flags;
     (void)priority;
     return new_stream(s, 1);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    CALL(cudaDeviceGetStreamPriorityRange);
     *least = *greatest = 0;
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
-    catch_up(s, s->given);
+    CALL(cudaStreamDestroy);
+    catch_up_all(); /* others may wait for it */
+    for (cudaStream_t *at = &streams; *at; at = &(*at)->next)
+        if (*at == s) {
+            *at = s->next;
+            break;
+        }
     free(s);
     emu.live--;
+    GONE();
     return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
+    CALL(cudaStreamWaitEvent);
     (void)flags;
-    if (!e->late || e->late == s) return cudaSuccess;
-    if (!s->is_late) {
-        catch_up(e->late, e->n);
-        return cudaSuccess;
-    }
-    later *l = put_off(s, WAIT, 0);
-    l->other = e->late;
+    GONE();
+    if (!e->of || e->of == s || e->of->done >= e->n) return cudaSuccess;
+    later *l = put_off(s, WAIT, 0, 0);
+    l->other = e->of;
     l->behind = e->n;
+    given(s);
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    CALL(cudaStreamSynchronize);
     emu.waits++;
     catch_up(s, s->given);
-    return is_gone() ? failed(cudaErrorIllegalAddress) : cudaSuccess;
+    GONE();
+    return cudaSuccess;
 }
 cudaError_t cudaMalloc(void **p, size_t n) {
+    CALL(cudaMalloc);
     return give(p, n, 1);
 }
 cudaError_t cudaFree(void *p) {
+    CALL(cudaFree);
     return take(p, 1);
 }
 cudaError_t cudaHostAlloc(void **p, size_t n, unsigned flags) {
+    CALL(cudaHostAlloc);
     (void)flags;
     return give(p, n, 0);
 }
 cudaError_t cudaHostGetDevicePointer(void **dev, void *host, unsigned flags) {
+    CALL(cudaHostGetDevicePointer);
     (void)flags;
     *dev = host;
     return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void *p) {
+    CALL(cudaFreeHost);
     return take(p, 0);
 }
+/* Memory of the host that is not pinned is read before the call returns, and written too. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind, cudaStream_t s) {
-    (void)kind;
+    CALL(cudaMemcpyAsync);
     if (lost()) return failed(cudaErrorIllegalAddress);
-    if (!s || !s->is_late) {
-        memcpy(to, from, n);
-        return cudaSuccess;
-    }
-    later *l = put_off(s, COPY, 0);
+    if (!s) s = &origin;
+    const int now_read = kind == cudaMemcpyHostToDevice && is_late(s) && !is_pinned(from);
+    later *l = put_off(s, COPY, emu.ops, now_read ? n : 0);
     l->to = to;
-    l->from = from;
+    l->from = now_read ? NULL : from;
     l->n = n;
+    if (now_read && n) memcpy(l->ctx, from, n);
+    if (kind == cudaMemcpyDeviceToHost && !is_pinned(to))
+        catch_up(s, s->given);
+    else
+        given(s);
+    GONE();
     return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
+    CALL(cudaMemsetAsync);
     if (lost()) return failed(cudaErrorIllegalAddress);
-    if (!s || !s->is_late) {
-        memset(p, byte, n);
-        return cudaSuccess;
-    }
-    later *l = put_off(s, FILL, 0);
+    if (!s) s = &origin;
+    later *l = put_off(s, FILL, emu.ops, 0);
     l->to = p;
     l->byte = byte;
     l->n = n;
+    given(s);
+    return cudaSuccess;
+}
+static cudaError_t new_event(cudaEvent_t *e) {
+    *e = (cudaEvent_t)calloc(1, sizeof **e);
+    if (!*e) return failed(cudaErrorMemoryAllocation);
+    emu.live++;
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e) {
-    *e = (cudaEvent_t)calloc(1, sizeof **e);
-    return *e ? cudaSuccess : cudaErrorMemoryAllocation;
+    CALL(cudaEventCreate);
+    return new_event(e);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
+    CALL(cudaEventCreateWithFlags);
     (void)flags;
-    return cudaEventCreate(e);
+    return new_event(e);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    CALL(cudaEventDestroy);
     free(e);
+    emu.live--;
+    GONE();
     return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    CALL(cudaEventRecord);
     struct timespec t;
-    e->late = s->is_late ? s : NULL;
-    e->n = s->given;
+    GONE();
+    e->of = s;
+    e->n = s ? s->given : 0;
     clock_gettime(CLOCK_MONOTONIC, &t);
     e->at = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
     return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    CALL(cudaEventSynchronize);
     emu.waits++;
-    if (e->late) catch_up(e->late, e->n);
-    return is_gone() ? failed(cudaErrorIllegalAddress) : cudaSuccess;
+    if (e->of) catch_up(e->of, e->n);
+    GONE();
+    return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
-    if (is_gone()) return failed(cudaErrorIllegalAddress);
-    if (e->late && emu.swift) catch_up(e->late, e->n);
-    return e->late && e->late->done < e->n ? failed(cudaErrorNotReady) : cudaSuccess;
+    CALL(cudaEventQuery);
+    GONE();
+    if (e->of && emu.swift) catch_up(e->of, e->n);
+    return e->of && e->of->done < e->n ? failed(cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    CALL(cudaEventElapsedTime);
     *ms = (float)(to->at - from->at);
     return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+    CALL(cudaMemGetInfo);
     *free = emu.memory - emu.used;
     *total = emu.memory;
     return cudaSuccess;
@@ -427,27 +582,35 @@ cudaError_t cudaGetLastError(void) {
     return e;
 }
 const char *cudaGetErrorString(cudaError_t e) {
-    switch (e) {
+    switch ((int)e) {
     case cudaSuccess: return "no error";
     case cudaErrorMemoryAllocation: return "out of memory";
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
+    case EMU_REFUSED: return "refused on demand";
     default: return "invalid argument";
     }
 }
 
 static int write_value(void *stream, unsigned long long addr, unsigned value, unsigned flags) {
-    (void)stream;
+    const int refused = emu_call("cuStreamWriteValue32");
+    cudaStream_t s = (cudaStream_t)stream;
     (void)flags;
-    if (!is_gone()) *(volatile uint32_t *)(uintptr_t)addr = value;
+    if (refused) return refused;
+    if (emu_is_gone()) return cudaErrorIllegalAddress;
+    later *l = put_off(s, WORD, 0, 0);
+    l->to = (void *)(uintptr_t)addr;
+    l->word = value;
+    given(s);
     return 0;
 }
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **f, unsigned version, unsigned long long flags,
                                              cudaDriverEntryPointQueryResult *found) {
+    CALL(cudaGetDriverEntryPointByVersion);
     (void)name;
     (void)version;
     (void)flags;
-    *f = (void *)write_value;
-    *found = cudaDriverEntryPointSuccess;
+    *f = emu.no_marks ? NULL : (void *)write_value;
+    *found = emu.no_marks ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }

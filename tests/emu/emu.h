@@ -13,16 +13,29 @@ typedef struct {
     size_t memory; /* bytes of the device */
     size_t used;   /* of them allocated now */
     size_t pinned; /* bytes of pinned memory allocated now */
-    int64_t live;  /* allocations and streams that were not freed, pinned memory included */
+    int64_t live;  /* allocations, pinned memory too, streams, events and handles that were not freed */
     int64_t ops;   /* launches, copies and fills so far */
     int64_t waits; /* times that the host waited for it */
-    int64_t fail;  /* the device is lost with this one; 0: never */
+    int64_t fail;  /* the device is lost with this one, which says so; 0: never */
     int64_t gemms; /* products that its cuBLAS made */
     int no_cublas; /* 1: there is none to be found, for whoever has not found it yet */
     int swift;     /* 1: what is late is done, when it is asked whether it is; 0: not before something waits for it */
     size_t no_pinned; /* there is no pinned memory for more bytes than this at a time; 0: there is */
+    int64_t trap;  /* this one ends the device when it is done, and whoever asks later learns of it; 0: none. It sets
+                      fail; a device is whole again when both are 0 */
+    int early;     /* 0: work of streams with a priority is done as late as it may be, all other when it is enqueued;
+                      1: the other way round, so that the host is always ahead of the ops */
+    int no_marks;  /* 1: the driver has no cuStreamWriteValue32 */
 } emu_device;
 extern emu_device emu;
+
+enum { EMU_REFUSED = 9999 };
+
+/* The nth call from now on of a function of the runtime, of "launch", of cuBLAS or cuStreamWriteValue32 fails with code
+ * and does nothing; the device lives on. One at a time; name NULL: none. The name is borrowed. */
+void emu_refuse(const char *name, int64_t nth, int code);
+/* Calls of it so far. */
+int64_t emu_calls(const char *name);
 
 #ifdef __cplusplus
 }
