@@ -164,7 +164,7 @@ static int measure(q4x_tapset *t, const q4x_piece *p, const void *x, const k_cal
     int code = p->same ? 0 : add_bits(d, p, x, ids, !measured && !ids);
     if (!code && measured && !p->same) code = add_rows(d, p, x);
     if (!code && p->r.has_words) code = add_copy(d, x, bytes, d->there + p->r0 + p->r.words_at);
-    if (!code && p->r.has_cut) code = add_cut(t, p, x, call);
+    if (!code && call && p->r.has_cut) code = add_cut(t, p, x, call);
     return code || !p->c.out ? code : q4x_tapdev_bring(d, p, p->c.out_at, x, bytes);
 }
 
