@@ -111,13 +111,16 @@ static q4x_piece tile_of(const q4x_tapset *t, int32_t node, int64_t t0, int64_t 
 }
 
 /* No piece of the node, or the state, has more results, whatever the forward: rows that are kept may all lie in one
- * tile, those of a narrow tensor as they are; leaves may begin and end within the tile. */
+ * tile, those of a narrow tensor as they are, of others the sums of their parts; leaves may begin and end within the
+ * tile. */
 static size_t most_of(const q4x_tapset *t, const q4x_piece *p) {
     const size_t width = (size_t)(p->ev.cols < Q4X_SKETCH_RAW ? p->ev.cols : Q4X_SKETCH_RAW);
     const int64_t kept = p->r.sk.nrows < p->ev.nrows ? p->r.sk.nrows : p->ev.nrows;
     size_t bytes = p->r.bytes + 2 * (size_t)Q4X_LEAF;
     if (q4x_tap_measured(t, p->ev.node, q4x_piece_is_ids(t, p)))
         bytes += q4x_tap_rounded((size_t)kept * width * sizeof(float));
+    const int32_t part = t->tap[p->ev.node].parts.width;
+    if (part) bytes += q4x_tap_rounded(16 * (size_t)(kept * (p->ev.cols / part))) + q4x_tap_rounded(sizeof(k_measured));
     return bytes;
 }
 
