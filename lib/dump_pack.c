@@ -23,20 +23,25 @@ enum {
     PIECE = 60 << 10,
     ROOM = PIECE + (PIECE >> 6) + 64,
     LEVEL = 1,
-    MEMORY = 9,
+    SMALL = 16 << 10, /* bytes of a tensor */
     SHARE = 128 << 10 /* bytes worth waking a thread for */
 };
 
-/* One piece: m bytes of plane p from element `at` on, coded into ROOM bytes. */
+/* One piece: m bytes of the planes, one behind the other, from byte `at` on, coded into ROOM bytes. */
 typedef struct {
-    size_t p, at, m, used;
+    size_t at, m, used;
     uLong sum; /* adler32 of its bytes */
     uint8_t *out;
 } piece;
 
-static void gather(const piece *x, const uint8_t *src, size_t elem, uint8_t *plane) {
-    src += x->at * elem + x->p;
-    for (size_t i = 0; i < x->m; i++) plane[i] = src[i * elem];
+static void gather(const piece *x, const uint8_t *src, size_t count, size_t elem, uint8_t *plane) {
+    for (size_t k = 0; k < x->m;) {
+        const size_t p = (x->at + k) / count, i = (x->at + k) % count, left = x->m - k,
+                     n = count - i < left ? count - i : left;
+        const uint8_t *from = src + i * elem + p;
+        for (size_t j = 0; j < n; j++) plane[k + j] = from[j * elem];
+        k += n;
+    }
 }
 
 /* With 256 sum c^2 <= 17/16 n^2 the entropy of a byte is at least 8 - log2(17/16) bits: 1.1 % at most could be gained,
@@ -63,9 +68,9 @@ static void store(piece *x, const uint8_t *plane, int last) {
 }
 
 /* used stays 0 when zlib refuses, or there is no room, which there always is. */
-static void code(piece *x, z_stream *z, const uint8_t *src, size_t elem, int last) {
+static void code(piece *x, z_stream *z, const uint8_t *src, size_t count, size_t elem, int last) {
     uint8_t plane[PIECE];
-    gather(x, src, elem, plane);
+    gather(x, src, count, elem, plane);
     x->sum = adler32(1, plane, (uInt)x->m);
     if (is_even(plane, x->m)) {
         store(x, plane, last);
@@ -80,34 +85,52 @@ static void code(piece *x, z_stream *z, const uint8_t *src, size_t elem, int las
     if (last ? rc == Z_STREAM_END : rc == Z_OK && !z->avail_in && z->avail_out) x->used = ROOM - z->avail_out;
 }
 
+/* zlib's measure of memory for m bytes at a time as one block. More of it than that is cleared for every piece, which
+ * small ones would feel. */
+static int memory_for(size_t m) {
+    int level = 1;
+    while (level < 9 && ((size_t)1 << (level + 6)) <= m) level++;
+    return level;
+}
+
 /* Of n pieces those that are this thread's: all, where there is one thread. */
-static void code_mine(piece *x, int64_t n, const uint8_t *src, size_t elem) {
+static void code_mine(piece *x, int64_t n, const uint8_t *src, size_t count, size_t elem) {
     z_stream z = {0};
-    const int ready = deflateInit2(&z, LEVEL, Z_DEFLATED, -15, MEMORY, Z_HUFFMAN_ONLY) == Z_OK;
+    const int ready = deflateInit2(&z, LEVEL, Z_DEFLATED, -15, memory_for(x->m), Z_HUFFMAN_ONLY) == Z_OK;
 #pragma omp for schedule(static, 1) nowait
     for (int64_t i = 0; i < n; i++)
-        if (ready) code(&x[i], &z, src, elem, i == n - 1);
+        if (ready) code(&x[i], &z, src, count, elem, i == n - 1);
     if (ready) deflateEnd(&z);
 }
 
 /* 1: one of the pieces could not be coded. */
-static int code_all(piece *x, int64_t n, const uint8_t *src, size_t elem, int threads) {
+static int code_all(piece *x, int64_t n, const uint8_t *src, size_t count, size_t elem, int threads) {
     int bad = 0;
     if (threads > 1) {
 #pragma omp parallel num_threads(threads)
-        code_mine(x, n, src, elem);
+        code_mine(x, n, src, count, elem);
     } else { /* a team of one costs, too */
-        code_mine(x, n, src, elem);
+        code_mine(x, n, src, count, elem);
     }
     for (int64_t i = 0; i < n; i++) bad |= !x[i].used;
     return bad;
 }
 
-static void cut(piece *x, uint8_t *out, size_t count, size_t elem) {
-    int64_t n = 0;
-    for (size_t p = 0; p < elem; p++)
-        for (size_t at = 0; at < count; at += PIECE, n++)
-            x[n] = (piece){.p = p, .at = at, .m = count - at < PIECE ? count - at : PIECE, .out = out + n * ROOM};
+/* Bytes of a plane that are a piece. A small tensor is one, of all planes: codes of its own for each cost more than they
+ * gain. */
+static size_t piece_of(size_t count, size_t elem) {
+    const size_t m = count * elem <= SMALL ? count * elem : count;
+    return m < PIECE ? m : PIECE;
+}
+
+/* Returns the pieces. x NULL: counts them. */
+static size_t cut(piece *x, uint8_t *out, size_t count, size_t elem) {
+    const size_t m = piece_of(count, elem), span = m > count ? m : count; /* a piece ends with its plane */
+    size_t n = 0;
+    for (size_t p = 0; p < count * elem; p += span)
+        for (size_t at = 0; at < span; at += m, n++)
+            if (x) x[n] = (piece){.at = p + at, .m = span - at < m ? span - at : m, .out = out + n * ROOM};
+    return n;
 }
 
 /* The pieces one behind the other, between the head of a zlib stream and its sum, in place; returns the bytes. */
@@ -126,18 +149,20 @@ static size_t join(uint8_t *out, const piece *x, int64_t n) {
 }
 
 int q4x_planes_pack(const void *data, size_t n, size_t elem, int threads, uint8_t **ret, size_t *ret_n, q4x_err *err) {
-    const size_t count = n / elem, pieces = elem * ((count + PIECE - 1) / PIECE), gap = 16; /* before the first piece */
+    const size_t count = n / elem, gap = 16; /* before the first piece */
+    size_t pieces = 0;
     int rc = 0;
     piece *x = NULL;
     uint8_t *buf = NULL;
     *ret = NULL;
     if (n < 2) return 0;
+    pieces = cut(NULL, NULL, count, elem);
     x = malloc(pieces * sizeof *x);
     buf = malloc(gap + pieces * ROOM + gap);
     if (!x || !buf) TRY(out_of_memory(n, err));
     cut(x, buf + gap, count, elem);
     if ((size_t)threads > n / SHARE) threads = (int)(n / SHARE);
-    if (code_all(x, (int64_t)pieces, data, elem, threads)) TRY(out_of_memory(n, err));
+    if (code_all(x, (int64_t)pieces, data, count, elem, threads)) TRY(out_of_memory(n, err));
     const size_t used = join(buf, x, (int64_t)pieces);
     if (used >= n) goto done; /* stored it is */
     *ret = buf;
