@@ -86,8 +86,8 @@ K_HD int k_dev_on_host(int32_t op) {
 }
 
 /* Why this call must not be enqueued: extents, operands that are missing, levers beyond levers.def; of the ops of moe.h
- * shapes and scratch, of products, attention and idx_extra scratch. NULL: it may be. An empty extent asks for no operand. Touches
- * no device, and nothing that lies there. */
+ * shapes and scratch, of products, attention and idx_extra scratch. NULL: it may be. An empty extent asks for no
+ * operand. Touches no device, and nothing that lies there. */
 const char *k_dev_unfit(k_op op, const k_call *c);
 /* Enqueue an op (not alias, not one of the host). c lies on the host; in, out, par, w->data, w_dev, st->f and scratch
  * point into device memory. scratch_n: at least k_dev_scratch. An unfit call is refused as an invalid value. A product

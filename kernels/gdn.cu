@@ -1,10 +1,9 @@
-/* gdn.cu: the delta rule of gdn.h token by token (gdn_chunk.cu: by chunks). Chains over key dims and tokens are serial by
- * contract; columns of a head do not meet, so a thread carries one column through them. */
+/* gdn.cu: the delta rule of gdn.h token by token (gdn_chunk.cu: by chunks). Chains over key dims and tokens are serial
+ * by contract; columns of a head do not meet, so a thread carries one column through them. */
 #include "kernels/arith.h"
 #include "kernels/gdn_head.cuh"
 
 /* A block is a warp with 32 columns of a head, kept in shared memory when they fit. */
-
 static __global__ void gdn_seq_k(const __grid_constant__ k_args a, int kept) {
     K_DYNAMIC(float, room);
     const int32_t dk = a.d.dk, dv = a.d.dv, lane = k_lane();

@@ -1,5 +1,5 @@
-/* gdn_chunk.cu: the delta rule of gdn.h by chunks of 64 rows. Chains over rows and key dims are serial by contract, each
- * its own; a chunk is three launches:
+/* gdn_chunk.cu: the delta rule of gdn.h by chunks of 64 rows. Chains over rows and key dims are serial by contract,
+ * each its own; a chunk is three launches:
  *   weights  G, E, L, A, P: a block 16 rows of a head, a thread four pairs of rows
  *   solve    U and K: a warp eight columns, whose rows are its lanes; a row that is known goes to all rows behind it
  *   step     N, the outputs, the new state: a block 32 columns of the state, a warp rows of the chunk

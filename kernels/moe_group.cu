@@ -1,5 +1,5 @@
-/* moe_group.cu: the slots of a tile by their experts (panel.cuh), by one block. Counts and places are integers; the order
- * of the slots of an expert changes no bit. */
+/* moe_group.cu: the slots of a tile by their experts (panel.cuh), by one block. Counts and places are integers; the
+ * order of the slots of an expert changes no bit. */
 #include "kernels/block.cuh"
 #include "kernels/moe.h"
 #include "kernels/panel.cuh"

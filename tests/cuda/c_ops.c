@@ -1,6 +1,6 @@
-/* Every op but the products (c_products.c) and attention (c_attn.c) on the device against the CPU by bits: shapes around
- * 32 and 64 and long ones, both acts, every lever that the op reads, random operands with NaN, infinities, subnormals and signed zeros strewn
- * in, states included. On the emulator the long shapes are left to a GPU. */
+/* Every op but the products (c_products.c) and attention (c_attn.c) on the device against the CPU by bits: shapes
+ * around 32 and 64 and long ones, both acts, every lever that the op reads, random operands with NaN, infinities,
+ * subnormals and signed zeros strewn in, states included. On the emulator the long shapes are left to a GPU. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

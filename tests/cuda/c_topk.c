@@ -1,6 +1,6 @@
-/* Selections on the device against the CPU's by bits, through idx_sel: numbers of scores and of chosen ones around every
- * edge inside topk.cuh (digits of a rank, threads of a block, what is sorted in shared memory), scores that are equal,
- * differ in their last bits alone, are no numbers, or zeros of both signs; under every tie rule. */
+/* Selections on the device against the CPU's by bits, through idx_sel: numbers of scores and of chosen ones around
+ * every edge inside topk.cuh (digits of a rank, threads of a block, what is sorted in shared memory), scores that are
+ * equal, differ in their last bits alone, are no numbers, or zeros of both signs; under every tie rule. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
