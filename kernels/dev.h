@@ -44,9 +44,11 @@ enum { K_DEV_TURNS = 8 };
 typedef struct {
     int index;
     void *stream;
-    volatile uint32_t *mark;   /* in host memory that the device writes */
+    volatile uint32_t *mark;   /* in host memory that the device writes: the last mark, and of jobs at work the one
+                                  that they came behind, + 1 */
+    uint32_t given;            /* the last mark enqueued */
     void *gemm, *gemm_room;    /* cuBLAS and its workspace, once k_dev_gemm opened it */
-    void *mark_dev, *write;    /* the same word as the device sees it; the driver's function that writes it, or NULL */
+    void *mark_dev, *write;    /* the same words as the device sees them; the driver's function that writes one, or NULL */
     void *side, *copies;       /* streams of their own for what is measured and for what is copied beside the ops, once
                                  there was something */
     void *forked;              /* where they left the first one */
@@ -59,7 +61,9 @@ typedef struct {
 } k_dev;
 
 int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
-void k_dev_close(k_dev *d);            /* waits; a zeroed one is fine */
+/* Waits, then gives everything back, whatever fails. 0, or the first error: also of work that nobody waited for. A
+ * zeroed one is fine. */
+int k_dev_close(k_dev *d);
 int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total);
 
 /* Lever gemm = cublas will be asked for: find the library and give it a workspace in device memory. Once is enough.
@@ -120,10 +124,19 @@ int k_dev_collect(k_dev *d, const k_dev_copy *c);
 enum { K_DEV_NOT_YET = -1 };
 int k_dev_arrived(k_dev *d, int64_t k, int wait);
 
-/* Enqueue: the word at k_dev_marked becomes v when everything before it is done. After a failure it tells how far the
- * device came. */
+/* Enqueue: v < 2^32 - 1 is the last mark when everything before it is done. */
 int k_dev_mark(k_dev *d, uint32_t v);
-uint32_t k_dev_marked(const k_dev *d);
+
+/* After a failure: how far the device came. */
+typedef struct {
+    int lives;       /* 1: it goes on: a call was refused, and all that was enqueued before is done */
+    int known;       /* 0: this driver writes no marks, and nothing is known of the rest */
+    uint32_t done;   /* the last mark; 0: none */
+    int measuring;   /* 1: jobs of k_dev_measure had begun and had not ended */
+    uint32_t behind; /* the mark that was enqueued last before them */
+} k_dev_progress;
+/* Waits for a device that lives. */
+k_dev_progress k_dev_reached(k_dev *d);
 
 #ifdef __cplusplus
 }

@@ -18,16 +18,16 @@ static void copy(char *to, size_t size, const char *from) {
 void k_dev_query(k_dev_info *ret) {
     memset(ret, 0, sizeof *ret);
     ret->built = 1;
-    cudaRuntimeGetVersion(&ret->runtime);
+    if (cudaRuntimeGetVersion(&ret->runtime) != cudaSuccess) ret->runtime = 0;
     if (cudaDriverGetVersion(&ret->driver) != cudaSuccess) ret->driver = 0;
     int n = 0;
     cudaError_t e = cudaGetDeviceCount(&n);
+    cudaGetLastError(); /* the answers are taken; do not leave them for the next caller */
     if (e == cudaSuccess && n > 0) {
         ret->count = n;
         return;
     }
     if (e == cudaSuccess) e = cudaErrorNoDevice;
-    cudaGetLastError(); /* the answer is taken; do not leave it for the next caller */
     ret->error = (int)e;
     if (e == cudaErrorInsufficientDriver && !ret->driver)
         copy(ret->reason, sizeof ret->reason, "no GPU driver is installed");
@@ -92,49 +92,59 @@ int k_dev_open(int index, k_dev *ret) {
         return (int)e;
     }
     d.mark = (volatile uint32_t *)word;
-    *d.mark = 0;
+    d.mark[0] = d.mark[1] = 0;
     d.write = driver_function("cuStreamWriteValue32");
     *ret = d;
     return 0;
-}
-
-static void drop_event(void **event) {
-    if (*event) cudaEventDestroy((cudaEvent_t)*event);
-    *event = NULL;
-}
-
-static void close_side(k_dev *d) {
-    if (d->copies) {
-        cudaStreamSynchronize((cudaStream_t)d->copies); /* it waits for the other one */
-        cudaStreamDestroy((cudaStream_t)d->copies);
-    }
-    if (d->side) cudaStreamDestroy((cudaStream_t)d->side);
-    d->copies = d->side = NULL;
-    drop_event(&d->forked);
-    for (int i = 0; i < K_DEV_TURNS; i++) {
-        drop_event(&d->done[i]);
-        drop_event(&d->copied[i]);
-        drop_event(&d->here[i]);
-    }
-}
-
-void k_dev_close(k_dev *d) {
-    if (!d->stream) return;
-    cudaSetDevice(d->index);
-    cudaStreamSynchronize((cudaStream_t)d->stream);
-    close_side(d);
-    k_gemm_close(d->gemm);
-    cudaFree(d->gemm_room);
-    cudaStreamDestroy((cudaStream_t)d->stream);
-    cudaFreeHost((void *)d->mark);
-    cudaGetLastError(); /* after a failure each of these fails, and the failure has been told */
-    memset(d, 0, sizeof *d);
 }
 
 /* The answer of a call, and what it leaves behind for the next one is taken. */
 static int answer(cudaError_t e) {
     if (e != cudaSuccess) cudaGetLastError();
     return (int)e;
+}
+
+/* Of the answers of a teardown, which goes on whatever fails, the first error is kept. */
+static void note(int *first, cudaError_t e) {
+    const int code = answer(e);
+    if (!*first) *first = code;
+}
+
+static void drop_event(int *first, void **event) {
+    if (*event) note(first, cudaEventDestroy((cudaEvent_t)*event));
+    *event = NULL;
+}
+
+static int close_side(k_dev *d) {
+    int first = 0;
+    if (d->copies) {
+        note(&first, cudaStreamSynchronize((cudaStream_t)d->copies)); /* it waits for the other one */
+        note(&first, cudaStreamDestroy((cudaStream_t)d->copies));
+    }
+    if (d->side) note(&first, cudaStreamDestroy((cudaStream_t)d->side));
+    d->copies = d->side = NULL;
+    drop_event(&first, &d->forked);
+    for (int i = 0; i < K_DEV_TURNS; i++) {
+        drop_event(&first, &d->done[i]);
+        drop_event(&first, &d->copied[i]);
+        drop_event(&first, &d->here[i]);
+    }
+    return first;
+}
+
+int k_dev_close(k_dev *d) {
+    int first = 0;
+    if (!d->stream) return 0;
+    note(&first, cudaSetDevice(d->index));
+    note(&first, (cudaError_t)k_dev_wait(d));
+    note(&first, (cudaError_t)close_side(d));
+    const int e = k_gemm_close(d->gemm);
+    if (!first) first = e;
+    note(&first, cudaFree(d->gemm_room));
+    note(&first, cudaStreamDestroy((cudaStream_t)d->stream));
+    note(&first, cudaFreeHost((void *)d->mark));
+    memset(d, 0, sizeof *d);
+    return first;
 }
 
 /* Launches and allocations go to the thread's device, whichever run was at work last. */
@@ -157,7 +167,8 @@ int k_dev_alloc(k_dev *d, size_t bytes, void **ret) {
 }
 
 void k_dev_free(k_dev *d, void *p) {
-    if (p && !answer(use(d))) answer(cudaFree(p)); /* of a lost device nothing is left to free */
+    (void)d;
+    if (p) answer(cudaFree(p)); /* of a lost device nothing is left to free */
 }
 
 int k_dev_pinned(k_dev *d, size_t bytes, void **ret) {
@@ -166,7 +177,7 @@ int k_dev_pinned(k_dev *d, size_t bytes, void **ret) {
 }
 
 void k_dev_unpin(k_dev *d, void *p) {
-    answer(use(d));
+    (void)d;
     if (p) answer(cudaFreeHost(p));
 }
 
@@ -241,6 +252,23 @@ static cudaError_t launch_copies(k_dev *d, const k_dev_copy *copies, int m) {
     return e == cudaSuccess ? record(d->copied[turn], d->copies) : e;
 }
 
+/* Word k of the marks becomes v when the stream has come so far. */
+static int write_mark(k_dev *d, void *stream, int k, uint32_t v) {
+    if (!d->write) return 0;
+    const unsigned long long at = (unsigned long long)(uintptr_t)d->mark_dev + sizeof v * (unsigned)k;
+    return ((write_value)d->write)(stream, at, v, 0);
+}
+
+/* Between the two words the jobs are at work. */
+static int launch_jobs(k_dev *d, const k_measure_job *jobs, int n) {
+    int e = answer(waits_for(d->side, d->forked));
+    if (!e) e = write_mark(d, d->side, 1, d->given + 1);
+    if (e) return e;
+    k_measure_launch(jobs, n, d->side);
+    e = answer(cudaGetLastError());
+    return e ? e : write_mark(d, d->side, 1, 0);
+}
+
 int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n, const k_dev_copy *copies, int m) {
     if (n < 0 || n > K_MEASURE_JOBS || m < 0) return (int)cudaErrorInvalidValue;
     cudaError_t e = use(d);
@@ -250,20 +278,17 @@ int k_dev_measure(k_dev *d, const k_measure_job *jobs, int n, const k_dev_copy *
     if (e != cudaSuccess) return answer(e);
     d->measured++;
     e = launch_copies(d, copies, m);
-    if (e == cudaSuccess && n) {
-        e = waits_for(d->side, d->forked);
-        if (e == cudaSuccess) k_measure_launch(jobs, n, d->side);
-        if (e == cudaSuccess) e = cudaGetLastError();
-    }
+    if (e == cudaSuccess && n) e = (cudaError_t)launch_jobs(d, jobs, n);
     return answer(e == cudaSuccess ? record(d->done[d->measured % K_DEV_TURNS], d->side) : e);
 }
 
 int k_dev_join(k_dev *d, int64_t launch) {
     if (launch <= d->joined) return 0;
-    const int64_t copying = d->copying[launch % K_DEV_TURNS], joined = d->joined;
-    d->joined = launch; /* an event that has been taken for a later one only waits longer */
+    const int64_t copying = d->copying[launch % K_DEV_TURNS];
+    /* an event that has been taken for a later one only waits longer */
     cudaError_t e = waits_for(d->stream, d->done[launch % K_DEV_TURNS]);
-    if (e == cudaSuccess && copying > joined) e = waits_for(d->stream, d->copied[copying % K_DEV_TURNS]);
+    if (e == cudaSuccess && copying > d->joined) e = waits_for(d->stream, d->copied[copying % K_DEV_TURNS]);
+    if (e == cudaSuccess) d->joined = launch;
     return answer(e);
 }
 
@@ -288,22 +313,33 @@ int k_dev_arrived(k_dev *d, int64_t k, int wait) {
 }
 
 int k_dev_mark(k_dev *d, uint32_t v) {
-    if (!d->write) return 0;
     int e = answer(use(d));
-    return e ? e : ((write_value)d->write)(d->stream, (unsigned long long)(uintptr_t)d->mark_dev, v, 0);
+    if (!e) e = write_mark(d, d->stream, 0, v);
+    if (!e) d->given = v;
+    return e;
 }
 
-uint32_t k_dev_marked(const k_dev *d) {
-    return *d->mark;
+k_dev_progress k_dev_reached(k_dev *d) {
+    k_dev_progress p;
+    p.lives = !k_dev_wait(d);
+    p.known = d->write != NULL;
+    p.done = d->mark[0];
+    p.measuring = d->mark[1] != 0;
+    p.behind = d->mark[1] - 1;
+    return p;
 }
 
 /* ---- cuBLAS ---- */
 
 int k_dev_gemm(k_dev *d, char *why, size_t size) {
     if (d->gemm) return 0;
-    cudaSetDevice(d->index);
     void *room = NULL;
-    int code = answer(cudaMalloc(&room, K_GEMM_ROOM));
+    int code = answer(use(d)); /* another device's memory would be taken */
+    if (code) {
+        snprintf(why, size, "device cuda/%d cannot be turned to: %s", d->index, k_dev_text(code));
+        return code;
+    }
+    code = answer(cudaMalloc(&room, K_GEMM_ROOM));
     if (!code)
         code = k_gemm_open(d->stream, room, &d->gemm, why, size);
     else
@@ -339,5 +375,5 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     if (e) return e;
     if (op == K_OP_matmul && k_gemm_of(c) != K_BY_OWN) return k_gemm_run(d->gemm, c, d->stream);
     launchers[op](c, d->stream);
-    return (int)cudaGetLastError();
+    return answer(cudaGetLastError());
 }

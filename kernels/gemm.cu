@@ -114,7 +114,10 @@ int k_gemm_open(void *stream, void *room, void **ret, char *why, size_t size) {
     int e = find(why, size);
     if (e) return e;
     e = lib.create(&h);
-    if (!e && (e = set_up(h, stream, room))) lib.destroy(h);
+    if (!e && (e = set_up(h, stream, room)) && lib.destroy(h)) {
+        snprintf(why, size, "cuBLAS cannot be started, its status is %d, nor be closed again", e);
+        return K_GEMM_ERROR + e;
+    }
     if (e) {
         snprintf(why, size, "cuBLAS cannot be started, its status is %d", e);
         return K_GEMM_ERROR + e;
@@ -123,8 +126,9 @@ int k_gemm_open(void *stream, void *room, void **ret, char *why, size_t size) {
     return 0;
 }
 
-void k_gemm_close(void *gemm) {
-    if (gemm) lib.destroy(gemm);
+int k_gemm_close(void *gemm) {
+    const int e = gemm ? lib.destroy(gemm) : 0;
+    return e ? K_GEMM_ERROR + e : 0;
 }
 
 int k_gemm_version(void *gemm) {
@@ -206,7 +210,7 @@ static int by_parts(const product *p, const k_weight *w) {
     return 0;
 }
 
-int k_gemm_run(void *gemm, const k_call *c, void *stream) {
+static int run(void *gemm, const k_call *c, void *stream) {
     const k_weight *w = c->w[0];
     const int64_t n = c->T * c->in_cols[0], outs = c->T * c->cols;
     const int32_t act = k_epilogue_act(c->epi, c->lv);
@@ -229,5 +233,11 @@ int k_gemm_run(void *gemm, const k_call *c, void *stream) {
     if (c->epi != K_EPI_RAW && !((c->epi == K_EPI_NONE || c->epi == K_EPI_ROUTER) && act == K_ACT_F32))
         K_LAUNCH(finish_k, dim3(k_blocks(outs, K_THREADS)), dim3(K_THREADS), 0, stream, c->out, outs, c->epi, c->d->N,
                  act);
-    return (int)cudaGetLastError();
+    return 0;
+}
+
+/* A launch that failed is the cause of what the library then said. */
+int k_gemm_run(void *gemm, const k_call *c, void *stream) {
+    const int e = run(gemm, c, stream), launch = (int)cudaGetLastError();
+    return launch ? launch : e;
 }

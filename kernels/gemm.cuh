@@ -12,11 +12,12 @@ enum { K_GEMM_ROOM = 32 << 20 /* bytes of workspace */, K_GEMM_ERROR = 10000 };
 
 /* A handle that works on this stream, in these K_GEMM_ROOM bytes of the device; borrowed. Fails with a sentence. */
 int k_gemm_open(void *stream, void *room, void **ret, char *why, size_t size);
-void k_gemm_close(void *gemm); /* NULL is fine */
+int k_gemm_close(void *gemm); /* NULL is fine */
 int k_gemm_version(void *gemm);
 const char *k_gemm_text(int error);
 
-/* Enqueue the product of a call for which k_gemm_of (matmul.h) does not say K_BY_OWN. */
+/* Enqueue the product of a call for which k_gemm_of (matmul.h) does not say K_BY_OWN. Leaves nothing in
+ * cudaGetLastError. */
 int k_gemm_run(void *gemm, const k_call *c, void *stream);
 
 #endif

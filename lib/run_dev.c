@@ -1,4 +1,5 @@
 /* run_dev.c: the device side of a run: its memory there, one node of the plan, what comes back. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,6 +28,8 @@ struct q4x_run_dev {
     int32_t held;     /* 1: in use they are */
     void *held_block; /* where the one that holds them lies on the device */
     int32_t pending;  /* copies from the host's arena may be under way */
+    int32_t at;       /* the node enqueued last, or being enqueued; -1: none of this tile */
+    uint32_t tile;    /* serial number of the tile, for marks */
     int32_t failed;   /* code of a failure that could not be reported */
 };
 
@@ -36,20 +39,74 @@ static int refused(const q4x_run *r, int code, const char *what, q4x_err *err) {
     return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: %s: %s", r->arm.device_index, what, k_dev_text(code));
 }
 
-/* The node that was at work when the device failed: the first behind the last one that was done. A failure is found by
- * whoever asks next, which may be many nodes later. */
+/* Marks: the tile's serial number, then how many nodes are done. */
+enum { NODE_BITS = 24 };
+
+static uint32_t mark_of(const q4x_run_dev *d, int32_t nodes) {
+    return d->tile << NODE_BITS | (uint32_t)nodes;
+}
+
+static int32_t nodes_of(uint32_t mark) {
+    return (int32_t)(mark & ((1u << NODE_BITS) - 1));
+}
+
+/* The first node from i on that makes something; nnodes: none. */
+static int32_t next_node(const q4x_plan *p, int32_t i) {
+    while (i < p->nnodes && p->node[i].op == K_OP_alias) i++;
+    return i;
+}
+
+/* "behind node X", X the last of so many. */
+static void place(const q4x_plan *p, int32_t nodes, char *text, size_t size) {
+    int32_t i = nodes - 1;
+    while (i > 0 && p->node[i].op == K_OP_alias) i--;
+    if (nodes > 0)
+        snprintf(text, size, "behind node %s", p->node[i].name);
+    else
+        snprintf(text, size, "before node %s", p->node[next_node(p, 0)].name);
+}
+
+/* Where a device was when it was lost, as far as its marks tell; a failure is found by whoever asks next, many nodes
+ * later. */
+static void lost_at(const q4x_run *r, const k_dev_progress *p, char *text, size_t size) {
+    const q4x_plan *plan = r->plan;
+    const q4x_run_dev *d = r->dev;
+    const int32_t done = nodes_of(p->done), i = next_node(plan, done),
+                  last = p->done >> NODE_BITS == mark_of(d, 0) >> NODE_BITS ? d->at : plan->nnodes - 1;
+    char there[160];
+    place(plan, p->measuring ? nodes_of(p->behind) : done, there, sizeof there);
+    if (!p->known)
+        snprintf(text, size, "node unknown: this driver has no stream marks");
+    else if (i > last)
+        snprintf(text, size, "%s%s", p->measuring ? "taps " : "", there);
+    else if (p->measuring)
+        snprintf(text, size, "node %s or taps %s", plan->node[i].name, there);
+    else
+        snprintf(text, size, "node %s", plan->node[i].name);
+}
+
+/* taps: what failed was asked by them. A call that a device refuses which goes on is that of the node at hand. */
+static int failed_at(const q4x_run *r, int code, int32_t forward, int taps, q4x_err *err) {
+    const q4x_run_dev *d = r->dev;
+    const k_dev_progress p = k_dev_reached(&r->dev->dev);
+    char text[400], there[160];
+    place(r->plan, d->at + 1, there, sizeof there);
+    if (!p.lives)
+        lost_at(r, &p, text, sizeof text);
+    else if (taps || d->at < 0)
+        snprintf(text, sizeof text, "%s%s", taps ? "taps " : "", there);
+    else
+        snprintf(text, sizeof text, "node %s", r->plan->node[d->at].name);
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: %s, forward %d: %s", r->arm.device_index, text, forward,
+                    k_dev_text(code));
+}
+
 int q4x_run_device_failed(const q4x_run *r, int code, int32_t forward, q4x_err *err) {
-    int32_t i = (int32_t)k_dev_marked(&r->dev->dev);
-    while (i < r->plan->nnodes - 1 &&
-           (r->plan->node[i].op == K_OP_alias || k_dev_on_host((int32_t)r->plan->node[i].op)))
-        i++;
-    if (i >= r->plan->nnodes) i = r->plan->logits;
-    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: node %s, forward %d: %s", r->arm.device_index,
-                    r->plan->node[i].name, forward, k_dev_text(code));
+    return failed_at(r, code, forward, 1, err);
 }
 
 static int failed_in(const q4x_run *r, int code, q4x_err *err) {
-    return q4x_run_device_failed(r, code, r->nforward, err);
+    return failed_at(r, code, r->nforward, 0, err);
 }
 
 /* ---- memory ---- */
@@ -69,6 +126,7 @@ int q4x_run_dev_open(q4x_run *r, q4x_err *err) {
     k_dev_info info;
     r->dev = calloc(1, sizeof *r->dev);
     if (!r->dev) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
+    r->dev->at = -1;
     k_dev_query(&info);
     if (!info.count) return q4x_fail(err, Q4X_E_DEVICE, "device cuda: no GPU: %s; use --device cpu", info.reason);
     if (r->arm.device_index >= info.count)
@@ -276,7 +334,9 @@ int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err) {
 int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err) {
     q4x_run_dev *d = r->dev;
     d->tile_ids = ids;
-    int code = k_dev_mark(&d->dev, 0);
+    d->at = -1;
+    d->tile++;
+    int code = k_dev_mark(&d->dev, mark_of(d, 0));
     if (!code) code = k_dev_put(&d->dev, d->ids, ids, (size_t)T * sizeof *ids);
     return code ? failed_in(r, code, err) : 0;
 }
@@ -378,7 +438,9 @@ static int step_on_host(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     k_ops[r->plan->node[i].op].cpu(c);
     d->made_here[i] = 1;
     d->pending = 1;
+    d->at = i;
     code = k_dev_put(&d->dev, d->arena + (c->out - r->arena), c->out, out_bytes(c));
+    if (!code) code = k_dev_mark(&d->dev, mark_of(d, i + 1));
     return code ? failed_in(r, code, err) : 0;
 }
 
@@ -415,11 +477,12 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *
     int code = 0;
     if (n->op != K_OP_alias) {
         const k_call x = there(r, i, c, st);
+        d->at = i;
         Q4X_BUG_IF(!is_inside(r, i, &x) || k_dev_unfit(n->op, &x));
         code = k_dev_run(&d->dev, n->op, &x);
         for (int32_t k = 0; k < n->nst; k++) d->st[n->st[k]].rows = r->st[n->st[k]].rows = st[k].rows;
         forget_changed(r, i, c);
-        if (!code) code = k_dev_mark(&d->dev, (uint32_t)i + 1);
+        if (!code) code = k_dev_mark(&d->dev, mark_of(d, i + 1));
     }
     d->made_here[owner(r->plan, i)] = (char)here;
     if (!code && (here || i == r->plan->logits))

@@ -2,13 +2,16 @@
 #ifndef LOSE_H
 #define LOSE_H
 
+#include "kernels/dev.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* A kernel that traps runs on the device at hand, and the end of it is waited for; of the emulated device every call from
- * now on fails. Returns the error that this left, 0 when there is none. */
-int ct_lose(void);
+/* Enqueue, and wait for nothing: a kernel that traps among the ops; jobs of k_dev_measure that read where no memory is.
+ * Returns the error of enqueuing: 0. */
+int ct_lose(k_dev *d);
+int ct_lose_measuring(k_dev *d);
 
 #ifdef __cplusplus
 }

@@ -117,6 +117,7 @@ step bench 300 bin/bench_cuda
 step speed 120 bash run.sh "$out" --in speed
 step sanitize 300 sh sanitize.sh "$out"
 step lost 60 bin/c_lost
+step lost_taps 60 bin/c_lost taps
 rm -f "$out/step.log"
 cat "$out/table.txt"
 if test -e "$out/bench.txt"; then cat "$out/bench.txt"; fi

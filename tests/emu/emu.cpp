@@ -140,7 +140,7 @@ static struct {
     const char *name;
     int64_t at;
     int code;
-} refusal;
+} refusal, trap;
 
 static int64_t *count_of(const char *name) {
     int i = 0;
@@ -159,9 +159,21 @@ void emu_refuse(const char *name, int64_t nth, int code) {
     refusal.code = code;
 }
 
+void emu_trap(const char *name, int64_t nth) {
+    trap.name = name;
+    trap.at = name ? *count_of(name) + nth : 0;
+}
+
+/* Is the call that was counted last, of this name, the one? */
+static int is_it(const char *name, const char *wanted, int64_t at) {
+    return wanted && *count_of(name) == at && !strcmp(name, wanted);
+}
+
 int emu_call(const char *name) {
-    const int64_t n = ++*count_of(name);
-    return refusal.name && n == refusal.at && !strcmp(refusal.name, name) ? refusal.code : 0;
+    ++*count_of(name);
+    if (!is_it(name, refusal.name, refusal.at)) return 0;
+    emu.hit = EMU_OTHER;
+    return refusal.code;
 }
 
 /* At the head of a function of the runtime. */
@@ -193,7 +205,8 @@ enum thing { LAUNCH, WORK, COPY, FILL, WORD, WAIT };
 typedef struct later {
     struct later *next;
     thing what;
-    int64_t op;       /* its number, of those that emu.ops counts; 0: none */
+    int traps;        /* of a LAUNCH */
+    int hit;          /* of emu.hit */
     dim3 grid, block; /* LAUNCH */
     size_t shared;
     void (*body)(void *); /* LAUNCH, WORK: on ctx */
@@ -240,12 +253,11 @@ static void run_now(dim3 grid, dim3 block, size_t shared, void (*f)(void *), voi
             }
 }
 
-static later *put_off(cudaStream_t s, thing what, int64_t op, size_t size) {
+static later *put_off(cudaStream_t s, thing what, size_t size) {
     later *l = (later *)aligned_alloc(16, (sizeof *l + size + 15) / 16 * 16);
     if (!l) wrong("no memory for what is late");
     memset((void *)l, 0, sizeof *l);
     l->what = what;
-    l->op = op;
     *s->end = l;
     s->end = &l->next;
     s->given++;
@@ -255,7 +267,10 @@ static later *put_off(cudaStream_t s, thing what, int64_t op, size_t size) {
 static void catch_up(cudaStream_t s, int64_t n);
 
 static void do_it(later *l) {
-    if (l->op && l->op == emu.trap) emu.fail = emu.ops;
+    if (l->traps) {
+        emu.fail = emu.ops;
+        emu.hit = l->hit;
+    }
     if (emu_is_gone()) return;
     switch (l->what) {
     case LAUNCH: run_now(l->grid, l->block, l->shared, l->body, l->ctx); break;
@@ -279,6 +294,10 @@ static void catch_up(cudaStream_t s, int64_t n) {
     }
 }
 
+static int launch_hit(const struct emu_stream *s) {
+    return s->beside ? EMU_LAUNCH_BESIDE : EMU_LAUNCH;
+}
+
 static int is_late(const struct emu_stream *s) {
     return s->beside != (emu.early != 0);
 }
@@ -294,8 +313,11 @@ static void catch_up_all(void) {
 
 void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(void *), void *ctx, size_t size) {
     const unsigned n = block.x * block.y * block.z;
-    const int refused = emu_call("launch");
+    int refused = emu_call("launch");
+    if (!s) s = &origin;
+    if (s->beside && !refused) refused = emu_call("beside");
     if (refused) {
+        emu.hit = launch_hit(s);
         last_error = (cudaError_t)refused;
         return;
     }
@@ -307,8 +329,9 @@ void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(voi
         last_error = cudaErrorInvalidValue;
         return;
     }
-    if (!s) s = &origin;
-    later *l = put_off(s, LAUNCH, emu.ops, size);
+    later *l = put_off(s, LAUNCH, size);
+    l->traps = is_it("launch", trap.name, trap.at) || (s->beside && is_it("beside", trap.name, trap.at));
+    l->hit = launch_hit(s);
     l->grid = grid;
     l->block = block;
     l->shared = shared;
@@ -319,7 +342,7 @@ void emu_run(cudaStream_t s, dim3 grid, dim3 block, size_t shared, void (*f)(voi
 
 void emu_work(void *stream, void (*f)(void *), const void *ctx, size_t size) {
     cudaStream_t s = stream ? (cudaStream_t)stream : &origin;
-    later *l = put_off(s, WORK, 0, size);
+    later *l = put_off(s, WORK, size);
     l->body = f;
     memcpy(l->ctx, ctx, size);
     given(s);
@@ -455,7 +478,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
     GONE();
     if (!e->of || e->of == s || e->of->done >= e->n) return cudaSuccess;
-    later *l = put_off(s, WAIT, 0, 0);
+    later *l = put_off(s, WAIT, 0);
     l->other = e->of;
     l->behind = e->n;
     given(s);
@@ -497,7 +520,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
     if (lost()) return failed(cudaErrorIllegalAddress);
     if (!s) s = &origin;
     const int now_read = kind == cudaMemcpyHostToDevice && is_late(s) && !is_pinned(from);
-    later *l = put_off(s, COPY, emu.ops, now_read ? n : 0);
+    later *l = put_off(s, COPY, now_read ? n : 0);
     l->to = to;
     l->from = now_read ? NULL : from;
     l->n = n;
@@ -513,7 +536,7 @@ cudaError_t cudaMemsetAsync(void *p, int byte, size_t n, cudaStream_t s) {
     CALL(cudaMemsetAsync);
     if (lost()) return failed(cudaErrorIllegalAddress);
     if (!s) s = &origin;
-    later *l = put_off(s, FILL, emu.ops, 0);
+    later *l = put_off(s, FILL, 0);
     l->to = p;
     l->byte = byte;
     l->n = n;
@@ -598,7 +621,7 @@ static int write_value(void *stream, unsigned long long addr, unsigned value, un
     (void)flags;
     if (refused) return refused;
     if (emu_is_gone()) return cudaErrorIllegalAddress;
-    later *l = put_off(s, WORD, 0, 0);
+    later *l = put_off(s, WORD, 0);
     l->to = (void *)(uintptr_t)addr;
     l->word = value;
     given(s);

@@ -21,19 +21,23 @@ typedef struct {
     int no_cublas; /* 1: there is none to be found, for whoever has not found it yet */
     int swift;     /* 1: what is late is done, when it is asked whether it is; 0: not before something waits for it */
     size_t no_pinned; /* there is no pinned memory for more bytes than this at a time; 0: there is */
-    int64_t trap;  /* this one ends the device when it is done, and whoever asks later learns of it; 0: none. It sets
-                      fail; a device is whole again when both are 0 */
     int early;     /* 0: work of streams with a priority is done as late as it may be, all other when it is enqueued;
                       1: the other way round, so that the host is always ahead of the ops */
     int no_marks;  /* 1: the driver has no cuStreamWriteValue32 */
+    int hit;       /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
 } emu_device;
 extern emu_device emu;
 
 enum { EMU_REFUSED = 9999 };
+/* EMU_LAUNCH_BESIDE: on a stream with a priority. */
+enum { EMU_NOTHING, EMU_LAUNCH, EMU_LAUNCH_BESIDE, EMU_OTHER };
 
-/* The nth call from now on of a function of the runtime, of "launch", of cuBLAS or cuStreamWriteValue32 fails with code
- * and does nothing; the device lives on. One at a time; name NULL: none. The name is borrowed. */
+/* The nth call from now on of a function of the runtime, of cuBLAS or cuStreamWriteValue32, of "launch", or of "beside", a
+ * launch on a stream with a priority, fails with code and does nothing; the device lives on. One at a time; name NULL:
+ * none. The name is borrowed. */
 void emu_refuse(const char *name, int64_t nth, int code);
+/* The nth "launch" or "beside" from now on ends the device when it runs, and sets fail: whoever asks later learns of it. */
+void emu_trap(const char *name, int64_t nth);
 /* Calls of it so far. */
 int64_t emu_calls(const char *name);
 
