@@ -56,10 +56,14 @@ void hp_close(void) {
         print_message("%s: %lld %s left to a GPU\n", program_invocation_short_name, (long long)left_n, left_what);
     left_n = 0;
     k_dev_free(&dev, dev_scratch);
-    k_dev_close(&dev);
+    const int code = k_dev_close(&dev);
     free(scratch);
     scratch = dev_scratch = NULL;
     scratch_n = dev_scratch_n = 0;
+    if (code) {
+        print_error("device 0: %s\n", k_dev_text(code)); /* nobody asked before */
+        exit(1);
+    }
 }
 
 static void must(int code, const char *what) {
