@@ -102,6 +102,9 @@ K_HD int64_t k_see_floats(int64_t Tc, int64_t ratio, int64_t width) {
     return 1 + (2 * words > most ? 2 * words : most) + words;
 }
 
+/* Heads of a group that a block of attn_ctx takes on a device, at most. */
+enum { K_CTX_HEADS = 8 };
+
 /* Floats of scratch a thread of the three ops and bands needs when the call ends with Tc known positions. */
 int64_t attn_scratch(const k_dims *d, int64_t Tc);
 

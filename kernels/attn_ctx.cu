@@ -15,7 +15,7 @@ void k_attn_append(const k_call *c, void *stream) {
 }
 
 /* Tokens at once, the warps that bring them, and heads of a block at most. */
-enum { TOKENS = 128, BRING = TOKENS / K_WARP, HEADS = 8 };
+enum { TOKENS = 128, BRING = TOKENS / K_WARP, HEADS = K_CTX_HEADS };
 
 typedef struct {
     float v[TOKENS][K_WARP], p[HEADS][TOKENS];

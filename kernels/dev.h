@@ -89,14 +89,21 @@ K_HD int k_dev_on_host(int32_t op) {
     return op == K_OP_ple_ids || op == K_OP_ple_gather;
 }
 
-/* Why this call must not be enqueued: extents, operands that are missing, levers beyond levers.def; of the ops of moe.h
- * shapes and scratch, of products, attention and idx_extra scratch. NULL: it may be. An empty extent asks for no
- * operand. Touches no device, and nothing that lies there. */
+/* Why this call must not be enqueued: extents, levers beyond levers.def, operands that are missing or not as long as
+ * dev_shape.h has them, a state or scratch without room, weights of another shape, of no type or with rows that overlap,
+ * more of something than one launch takes. NULL: it may be. An empty extent asks for no operand. Touches no device, and
+ * nothing that lies there. */
 const char *k_dev_unfit(k_op op, const k_call *c);
+/* Its parts: all but a look at each weight of w[0] (one of experts at the first alone); and that look, which is as long
+ * as the list and needs to be taken once. */
+const char *k_dev_unfit_call(k_op op, const k_call *c);
+const char *k_dev_unfit_weights(const k_weight *w, int64_t n);
 /* Enqueue an op (not alias, not one of the host). c lies on the host; in, out, par, w->data, w_dev, st->f and scratch
  * point into device memory. scratch_n: at least k_dev_scratch. An unfit call is refused as an invalid value. A product
  * under gemm = cublas wants k_dev_gemm before. */
 int k_dev_run(k_dev *d, k_op op, const k_call *c);
+/* The same for who has asked k_dev_unfit_call of this call, and k_dev_unfit_weights of what w[0] still is. */
+int k_dev_run_fit(k_dev *d, k_op op, const k_call *c);
 /* Floats of scratch that every op can run with on tiles of `tile` rows with up to n_ctx positions. Asks no device. */
 int64_t k_dev_scratch(const k_dims *d, int64_t tile, int64_t n_ctx);
 

@@ -370,7 +370,11 @@ static const launcher launchers[K_OP_COUNT] = {
 };
 
 int k_dev_run(k_dev *d, k_op op, const k_call *c) {
-    if (!launchers[op] || k_dev_unfit(op, c)) return (int)cudaErrorInvalidValue;
+    return k_dev_unfit(op, c) ? (int)cudaErrorInvalidValue : k_dev_run_fit(d, op, c);
+}
+
+int k_dev_run_fit(k_dev *d, k_op op, const k_call *c) {
+    if (!launchers[op]) return (int)cudaErrorInvalidValue;
     int e = answer(use(d));
     if (e) return e;
     if (op == K_OP_matmul && k_gemm_of(c) != K_BY_OWN) return k_gemm_run(d->gemm, c, d->stream);

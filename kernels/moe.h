@@ -52,6 +52,15 @@ K_HD int64_t k_dev_lists(int64_t slots, int64_t E) {
     return (2 * (E + 2) + (slots < E ? slots : E) + slots + 3) / 4 * 4;
 }
 
+/* 1 when a device takes the slots of T rows one by one, as hardly two are of one expert; else expert by expert. */
+K_HD int k_dev_slot_by_slot(int64_t T, int64_t slots, int64_t E) {
+    return T == 1 || slots * slots <= 2 * E;
+}
+/* Turns of a launch that it takes for them: a slot each, or an expert each and the slots of none. */
+K_HD int64_t k_dev_turns(int64_t T, int64_t slots, int64_t E) {
+    return k_dev_slot_by_slot(T, slots, E) ? slots : (slots < E ? slots : E) + 1;
+}
+
 /* 1 when moe_weights divides by the sum of the chosen. */
 K_HD int k_moe_renorm(const k_call *c) {
     return c->lv->renorm == K_RENORM_FILE ? c->d->renorm != 0 : c->lv->renorm == K_RENORM_ON;

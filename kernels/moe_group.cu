@@ -44,13 +44,12 @@ static __global__ void group_k(const int32_t *ids, int32_t slots, int32_t E, int
 }
 
 int32_t k_group_cuda(k_dev_panel *p, const int32_t *ids, int32_t E, int rows, float *lists, void *stream) {
-    const int32_t slots = p->n;
+    const int32_t slots = p->n, turns = (int32_t)k_dev_turns(rows, slots, E);
     p->E = E;
-    if (rows == 1 || (int64_t)slots * slots <= 2 * (int64_t)E) { /* hardly two of an expert: a turn each */
+    if (k_dev_slot_by_slot(rows, slots, E)) {
         p->who = ids;
-        return slots;
+        return turns;
     }
-    const int32_t turns = (slots < E ? slots : E) + 1;
     int32_t *first = (int32_t *)(void *)lists, *count = first + E + 2, *who = count + E + 1, *slot = who + turns;
     p->who = who;
     p->first = first;

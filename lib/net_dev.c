@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dev_shape.h"
+
 /* Bytes of the host that become bytes of the device. Each begins a piece of ALIGN bytes, at the distance that it has
  * here from a multiple of WIDEST: what can be loaded at once here can be there, and the sum of the pieces depends on
  * nothing but the file, as malloc gives multiples of WIDEST. */
@@ -15,6 +17,7 @@ struct q4x_net_dev {
     q4x_net_dev *next;
     k_dev dev;
     void *block;
+    uint64_t bytes; /* of it */
     range *range;
     int64_t nranges;
     k_weight *w; /* copies of all weights, data on the device */
@@ -27,17 +30,9 @@ enum { ALIGN = 256, WIDEST = 16 };
 
 /* f32 values at par[k] of a node; 0: none. */
 static int64_t par_floats(const k_dims *d, const q4x_node *n, int k) {
-    if (!n->par[k]) return 0;
-    switch (n->op) {
-    case K_OP_rmsnorm: return n->per ? n->cols : n->G;
-    case K_OP_gdn_norm: return n->G;
-    case K_OP_gdn_g: return n->cols;
-    case K_OP_conv1d: return n->cols * d->Kc;
-    case K_OP_ple_conv: return n->cols * d->Kp;
-    case K_OP_rope: return d->rot / 2;
-    case K_OP_idx_pool: return k == 0 ? d->id : d->rot / 2;
-    default: Q4X_BUG_IF(1);
-    }
+    static const k_levers defaults;
+    const k_call c = {.d = d, .lv = &defaults, .cols = n->cols, .G = n->G, .per = n->per};
+    return n->par[k] ? k_shape_of(n->op, &c).par[k] : 0;
 }
 
 typedef struct {
@@ -211,6 +206,7 @@ static int make(const q4x_net *n, int index, q4x_net_dev **ret, q4x_err *err) {
     d->dev.index = index;
     if ((code = k_dev_open(index, &d->dev))) TRY(refused(d, code, "cannot be opened", err));
     if ((code = k_dev_alloc(&d->dev, bytes, &d->block))) TRY(refused(d, code, "no room for the weights", err));
+    d->bytes = bytes;
     TRY(upload_data(n, d, err));
     TRY(upload_views(n, d, (char *)d->block + bytes - (uint64_t)l.arrays * sizeof(k_weight), err));
     *ret = d;
@@ -244,6 +240,11 @@ int q4x_net_dev_get(const q4x_net *n, int index, const q4x_net_dev **ret, q4x_er
 
 const q4x_node_dev *q4x_net_dev_node(const q4x_net_dev *d, int32_t node) {
     return &d->node[node];
+}
+
+int q4x_net_dev_holds(const q4x_net_dev *d, const void *p, uint64_t bytes) {
+    const uintptr_t at = (uintptr_t)p, from = (uintptr_t)d->block;
+    return at >= from && bytes <= d->bytes && at - from <= d->bytes - bytes;
 }
 
 void q4x_net_dev_free(q4x_net_devs *d) {

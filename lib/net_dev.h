@@ -27,6 +27,8 @@ int q4x_net_dev_bytes(const q4x_net *n, uint64_t *ret, q4x_err *err);
 int q4x_net_dev_get(const q4x_net *n, int index, const q4x_net_dev **ret, q4x_err *err);
 int q4x_net_dev_has(const q4x_net *n, int index); /* 1: already there */
 const q4x_node_dev *q4x_net_dev_node(const q4x_net_dev *d, int32_t node);
+/* 1 when these bytes lie in what was uploaded. */
+int q4x_net_dev_holds(const q4x_net_dev *d, const void *p, uint64_t bytes);
 void q4x_net_dev_free(q4x_net_devs *d);
 
 q4x_net_devs *q4x_net_devices(const q4x_net *n); /* net.c */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/dev_shape.h"
 #include "kernels/ops.h"
 #include "lib/arena.h"
 #include "lib/net_dev.h"
@@ -11,7 +12,9 @@
 struct q4x_run_dev {
     k_dev dev;
     const q4x_net_dev *net;
-    void *block;            /* arena, states, scratch */
+    float *block;           /* arena, states, scratch, ids */
+    int64_t block_n, ids_n; /* all of it; ids */
+    char *fit;              /* [nnodes]: its weights were looked at */
     float *arena, *scratch; /* in it */
     int64_t scratch_n;
     k_state *st; /* [nstates], f in it; those that only the host has: NULL */
@@ -192,10 +195,13 @@ int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     d->st = calloc((size_t)r->plan->nstates + 1, sizeof *d->st);
     d->rows_here = calloc((size_t)r->plan->nstates + 1, sizeof *d->rows_here);
     d->made_here = calloc((size_t)r->plan->nnodes, 1);
-    if (!d->st || !d->rows_here || !d->made_here) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
+    d->fit = calloc((size_t)r->plan->nnodes, 1);
+    if (!d->st || !d->rows_here || !d->made_here || !d->fit)
+        return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
     const size_t bytes = 4 * (size_t)(s.arena + s.states + s.scratch + s.ids);
-    if ((code = k_dev_alloc(&d->dev, bytes, &d->block)) || (code = k_dev_zero(&d->dev, d->block, bytes)) ||
-        (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
+    code = k_dev_alloc(&d->dev, bytes, &p);
+    d->block = p;
+    if (code || (code = k_dev_zero(&d->dev, d->block, bytes)) || (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
         return refused(r, code, "no room for activations and states", err);
     d->logits = p;
     d->cap_logits = 1;
@@ -203,6 +209,8 @@ int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     d->scratch = d->arena + s.arena;
     d->scratch_n = s.scratch;
     d->ids = (int32_t *)(void *)(d->scratch + s.scratch);
+    d->ids_n = s.ids;
+    d->block_n = s.arena + s.states + s.scratch + s.ids;
     float *at = d->scratch + s.scratch + s.ids;
     for (int32_t i = 0; i < r->plan->nstates; i++) {
         if (!on_device(r, i)) continue;
@@ -225,6 +233,7 @@ void q4x_run_dev_free(q4x_run *r) {
     free(d->st);
     free(d->rows_here);
     free(d->made_here);
+    free(d->fit);
     free(d);
 }
 
@@ -347,9 +356,7 @@ int q4x_run_dev_end(q4x_run *r, q4x_err *err) {
     return code ? failed_in(r, code, err) : 0;
 }
 
-/* The call of node i as the device takes it: the same distances from other beginnings. st: copies that the op may write
- * to. */
-static k_call there(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_MAXST]) {
+k_call q4x_run_dev_call(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_MAXST]) {
     const q4x_node *n = &r->plan->node[i];
     const q4x_run_dev *d = r->dev;
     const q4x_node_dev *w = q4x_net_dev_node(d->net, i);
@@ -393,17 +400,50 @@ k_dev *q4x_run_device(q4x_run *r) {
     return r->dev ? &r->dev->dev : NULL;
 }
 
-/* Every operand of a call lies in what was allocated for it. */
-static int is_inside(const q4x_run *r, int32_t i, const k_call *x) {
+/* Operands that the run allocated. */
+static const char *outside(const q4x_run *r, int32_t i, const k_call *x) {
     const q4x_node *n = &r->plan->node[i];
     const q4x_run_dev *d = r->dev;
-    const int64_t cols = x->cols, rows = x->T;
-    for (int32_t k = 0; k < n->nin; k++) {
-        if (n->in[k] == Q4X_IN_IDS) continue;
-        if (!inside(x->in[k], rows * x->in_cols[k], d->arena, r->arena_n)) return 0;
+    const int64_t made = x->T * x->cols;
+    for (int32_t k = 0; k < n->nin; k++)
+        if (n->in[k] == Q4X_IN_IDS) {
+            if (!inside(x->in[k], x->T, (const float *)(const void *)d->ids, d->ids_n)) return "ids beyond their tile";
+        } else if (!inside(x->in[k], x->T * x->in_cols[k], d->arena, r->arena_n)) {
+            return "an input beyond the arena";
+        }
+    if (i == r->plan->logits ? !inside(x->out, made, d->logits, (int64_t)d->cap_logits * r->plan->d.V)
+                             : !inside(x->out, made, d->arena, r->arena_n))
+        return "an output beyond its buffer";
+    for (int32_t k = 0; k < n->nst; k++)
+        if (x->st[k]->f && !inside(x->st[k]->f, x->st[k]->cap * x->st[k]->cols, d->block, d->block_n))
+            return "a state beyond those of the run";
+    return inside(x->scratch, x->scratch_n, d->block, d->block_n) ? NULL : "scratch beyond the run's";
+}
+
+/* Parameters, and weights. */
+static const char *outside_net(const q4x_run *r, int32_t i, const k_call *x) {
+    const k_shape s = k_shape_of(r->plan->node[i].op, x);
+    const q4x_net_dev *net = r->dev->net;
+    for (int k = 0; k < K_MAXW; k++) {
+        if (s.par[k] && !q4x_net_dev_holds(net, x->par[k], (uint64_t)s.par[k] * sizeof(float)))
+            return "a parameter beyond those of the model";
+        if (x->w_dev[k] && !q4x_net_dev_holds(net, x->w_dev[k], (uint64_t)x->nw[k] * sizeof(k_weight)))
+            return "a list of weights beyond those of the model";
+        for (int32_t e = 0; x->w[k] && e < x->nw[k]; e++)
+            if (!q4x_net_dev_holds(net, x->w[k][e].data, (uint64_t)x->w[k][e].rows * x->w[k][e].row_bytes))
+                return "a weight beyond those of the model";
     }
-    if (i == r->plan->logits) return inside(x->out, rows * cols, d->logits, (int64_t)d->cap_logits * r->plan->d.V);
-    return inside(x->out, rows * cols, d->arena, r->arena_n);
+    return NULL;
+}
+
+const char *q4x_run_dev_misfit(const q4x_run *r, int32_t i, const k_call *x) {
+    const k_op op = r->plan->node[i].op;
+    char *fit = &r->dev->fit[i];
+    const char *why = *fit ? k_dev_unfit_call(op, x) : k_dev_unfit(op, x);
+    if (!why) why = outside(r, i, x);
+    if (!why && !*fit) why = outside_net(r, i, x);
+    if (!why) *fit = 1;
+    return why;
 }
 
 /* Rows of a state when all of this tile is in it. */
@@ -476,10 +516,13 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *
     if (k_dev_on_host((int32_t)n->op)) return step_on_host(r, i, c, err);
     int code = 0;
     if (n->op != K_OP_alias) {
-        const k_call x = there(r, i, c, st);
+        const k_call x = q4x_run_dev_call(r, i, c, st);
         d->at = i;
-        Q4X_BUG_IF(!is_inside(r, i, &x) || k_dev_unfit(n->op, &x));
-        code = k_dev_run(&d->dev, n->op, &x);
+        const char *why = q4x_run_dev_misfit(r, i, &x);
+        if (why)
+            return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: node %s, forward %d: not run: %s", r->arm.device_index,
+                            n->name, r->nforward, why);
+        code = k_dev_run_fit(&d->dev, n->op, &x);
         for (int32_t k = 0; k < n->nst; k++) d->st[n->st[k]].rows = r->st[n->st[k]].rows = st[k].rows;
         forget_changed(r, i, c);
         if (!code) code = k_dev_mark(&d->dev, mark_of(d, i + 1));

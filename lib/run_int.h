@@ -53,6 +53,12 @@ float *q4x_run_dev_arena(q4x_run *r, int64_t n);
 /* Upload the weights, if need be, and allocate the rest, once the layout is known. */
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err);
 void q4x_run_dev_free(q4x_run *r);
+/* The call of node i as the device takes it: the same distances from other beginnings. st: copies that the op may write
+ * to. */
+k_call q4x_run_dev_call(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_MAXST]);
+/* Why that call must not be made: k_dev_unfit's reasons, and operands that do not lie in what was allocated for them.
+ * NULL: it may be. What is the net's is looked at until it was fit once: it stays. */
+const char *q4x_run_dev_misfit(const q4x_run *r, int32_t i, const k_call *x);
 /* q4x_run_memory of a run on a device; ids count as scratch. */
 void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch);
 /* Empty states, as those on the host are now; a failure shows in the next forward. */

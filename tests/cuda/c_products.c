@@ -229,7 +229,7 @@ static void unfit(void **s) {
                  {K_OP_moe_expert, (2 * (1 + 2) + 1 + 2 * 2 + 1) + 2 * (64 / 32 * 9)}};
     HK_EACH(call, calls) {
         const k_op op = calls[call_i].op;
-        k_weight w = {some, 1, 64, 36, K_T_Q4_0};
+        k_weight w = {some, op == K_OP_moe_expert ? 1 : 2, 64, 36, K_T_Q4_0};
         hk k = hk_fresh(2, K_ACT_F32);
         k.lv.dot = K_DOT_Q8_1;
         k.lv.extra = K_EXTRA_STL;
