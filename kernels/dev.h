@@ -44,17 +44,17 @@ enum { K_DEV_TURNS = 8 };
 typedef struct {
     int index;
     void *stream;
-    volatile uint32_t *mark;   /* in host memory that the device writes: the last mark, and of jobs at work the one
+    volatile uint32_t *mark; /* in host memory that the device writes: the last mark, and of jobs at work the one
                                   that they came behind, + 1 */
-    uint32_t given;            /* the last mark enqueued */
-    void *gemm, *gemm_room;    /* cuBLAS and its workspace, once k_dev_gemm opened it */
-    void *mark_dev, *write;    /* the same words as the device sees them; the driver's function that writes one, or NULL */
-    void *side, *copies;       /* streams of their own for what is measured and for what is copied beside the ops, once
+    uint32_t given;          /* the last mark enqueued */
+    void *gemm, *gemm_room;  /* cuBLAS and its workspace, once k_dev_gemm opened it */
+    void *mark_dev, *write; /* the same words as the device sees them; the driver's function that writes one, or NULL */
+    void *side, *copies;    /* streams of their own for what is measured and for what is copied beside the ops, once
                                  there was something */
-    void *forked;              /* where they left the first one */
-    void *done[K_DEV_TURNS];   /* where launch k ends: k mod K_DEV_TURNS */
-    void *copied[K_DEV_TURNS]; /* where its copies end */
-    void *here[K_DEV_TURNS];   /* where collection k ends */
+    void *forked;           /* where they left the first one */
+    void *done[K_DEV_TURNS];      /* where launch k ends: k mod K_DEV_TURNS */
+    void *copied[K_DEV_TURNS];    /* where its copies end */
+    void *here[K_DEV_TURNS];      /* where collection k ends */
     int64_t copying[K_DEV_TURNS]; /* of launch k: the last one up to it that had copies */
     int64_t measured, joined;     /* launches there; of them known to be done */
     int64_t collected;            /* collections */
@@ -90,9 +90,9 @@ K_HD int k_dev_on_host(int32_t op) {
 }
 
 /* Why this call must not be enqueued: extents, levers beyond levers.def, operands that are missing or not as long as
- * dev_shape.h has them, a state or scratch without room, weights of another shape, of no type or with rows that overlap,
- * more of something than one launch takes. NULL: it may be. An empty extent asks for no operand. Touches no device, and
- * nothing that lies there. */
+ * dev_shape.h has them, a state or scratch without room, weights of another shape, of no type or with rows that
+ * overlap, more of something than one launch takes. NULL: it may be. An empty extent asks for no operand. Touches no
+ * device, and nothing that lies there. */
 const char *k_dev_unfit(k_op op, const k_call *c);
 /* Its parts: all but a look at each weight of w[0] (one of experts at the first alone); and that look, which is as long
  * as the list and needs to be taken once. */

@@ -59,12 +59,10 @@ static int fits_a_launch(const k_call *c) {
 }
 
 static const char *operands(const k_call *c, const k_shape *s) {
-    static const char *const columns[K_MAXIN] = {"input 0: not the columns that it must have",
-                                                 "input 1: not the columns that it must have",
-                                                 "input 2: not the columns that it must have",
-                                                 "input 3: not the columns that it must have",
-                                                 "input 4: not the columns that it must have",
-                                                 "input 5: not the columns that it must have"};
+    static const char *const columns[K_MAXIN] = {
+        "input 0: not the columns that it must have", "input 1: not the columns that it must have",
+        "input 2: not the columns that it must have", "input 3: not the columns that it must have",
+        "input 4: not the columns that it must have", "input 5: not the columns that it must have"};
     for (int k = 0; k < K_MAXIN; k++) {
         if (s->in[k] && s->in[k] != K_ANY && c->in_cols[k] != s->in[k]) return columns[k];
         if (s->in[k] && !c->in[k]) return "an operand is missing";

@@ -150,7 +150,9 @@ static void moe_weights_shape(call *c, dims *d, k_shape *s) {
 
 static void moe_expert_shape(call *c, dims *d, k_shape *s) {
     const int64_t K = c->in_cols[1], E = c->nw[0], slots = c->T * K,
-                  columns = k_dot_plain(c->lv, c->Tcall) ? 0 : c->per ? slots : c->T;
+                  columns = k_dot_plain(c->lv, c->Tcall) ? 0
+                            : c->per                     ? slots
+                                                         : c->T;
     (void)d;
     s->w_list = 1;
     if (E < 1 || K < 1)

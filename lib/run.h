@@ -79,8 +79,8 @@ void q4x_run_before_node(q4x_run *r, q4x_before_fn fn, void *ctx); /* NULL: none
 const void *q4x_run_there(const q4x_run *r, const void *operand);
 /* State buffer i as it lies there after the last forward; f is NULL where only the host has it. */
 k_state q4x_run_state_there(const q4x_run *r, int32_t i);
-/* The error of a device's failure in this forward, found by what the caller asked of it beside the nodes (taps): with the
- * node, or the jobs of k_dev_measure, that were at work, as far as that is known. */
+/* The error of a device's failure in this forward, found by what the caller asked of it beside the nodes (taps): with
+ * the node, or the jobs of k_dev_measure, that were at work, as far as that is known. */
 int q4x_run_device_failed(const q4x_run *r, int code, int32_t forward, q4x_err *err);
 
 /* on 1: from the next forward on, events of ops whose band needs it (gdn_core) carry a copy of the state before the

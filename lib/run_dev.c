@@ -201,7 +201,8 @@ int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     const size_t bytes = 4 * (size_t)(s.arena + s.states + s.scratch + s.ids);
     code = k_dev_alloc(&d->dev, bytes, &p);
     d->block = p;
-    if (code || (code = k_dev_zero(&d->dev, d->block, bytes)) || (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
+    if (code || (code = k_dev_zero(&d->dev, d->block, bytes)) ||
+        (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
         return refused(r, code, "no room for activations and states", err);
     d->logits = p;
     d->cap_logits = 1;

@@ -39,7 +39,7 @@ static int middle(char at[128], char after[128]) {
 /* An op that fails is the node at work, whatever the taps did beside it; jobs of the taps are those behind the node
  * before which they were enqueued, whatever op was at work meanwhile. */
 static void is_named(const char *msg, int measuring, const char *at, const char *after) {
-    char where[300], end[40], or[300];
+    char where[300], end[40], or [300];
     snprintf(end, sizeof end, ", forward %d: ", AT);
     snprintf(where, sizeof where, "lost.q4d: cut behind %d whole forwards: device cuda/0: %s%s", AT,
              measuring ? "" : "node ", measuring ? "" : after);
@@ -67,8 +67,7 @@ static void lost(void **state) {
     snprintf(dump, sizeof dump, "%s", h_temp("want.q4d"));
     if (hl_tap(MODEL, "cpu", dump, &hl_none, &err) || q4x_dump_read(dump, &want, &err)) fail_msg("%s", err.msg);
     snprintf(dump, sizeof dump, "%s", h_temp("lost.q4d"));
-    const hl_plan p = {
-        .forward = AT, .node = middle(at, after), .lose = measuring ? ct_lose_measuring : ct_lose};
+    const hl_plan p = {.forward = AT, .node = middle(at, after), .lose = measuring ? ct_lose_measuring : ct_lose};
     assert_int_equal(hl_tap(MODEL, "cuda", dump, &p, &err), Q4X_E_DEVICE);
     print_message("%s\n", err.msg);
     is_named(err.msg, measuring, at, after);

@@ -119,7 +119,7 @@ static void each_is_seen(void **state) {
 
 /* What is there is given back whatever fails, and the first error is told. */
 static void a_teardown_says_so(void **state) {
-    static const char *const back[] = {NULL,       "cudaSetDevice",      "cudaStreamSynchronize", "cudaEventDestroy",
+    static const char *const back[] = {NULL,       "cudaSetDevice",     "cudaStreamSynchronize", "cudaEventDestroy",
                                        "cudaFree", "cudaStreamDestroy", "cublasDestroy",         "cudaFreeHost"};
     (void)state;
     for (size_t i = 0; i < sizeof back / sizeof *back; i++) {

@@ -259,8 +259,7 @@ static void limits(void **state) {
     d.nk = d.nv = d.dv = 1, d.dk = 6145, st.cap = 6145;
     for (int k = 0; k < 5; k++) c.in_cols[k] = k < 2 ? 6145 : 1;
     c.cols = 1;
-    assert_string_equal(k_dev_unfit(K_OP_gdn_core, &c),
-                        "a key head of more than the 6144 columns that a block keeps");
+    assert_string_equal(k_dev_unfit(K_OP_gdn_core, &c), "a key head of more than the 6144 columns that a block keeps");
     c.in_cols[0] = c.in_cols[1] = --d.dk;
     assert_null(k_dev_unfit(K_OP_gdn_core, &c));
     lv.gdn = K_GDN_CHUNK64, d.dv = 32 * (MANY - 1) - 1, d.dk = 1, st.cap = 1;

@@ -358,9 +358,9 @@ static void tap_command(void **state) {
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(anywhere),       cmocka_unit_test(half_way),
-                                       cmocka_unit_test(by_a_kernel),    cmocka_unit_test(refused),
-                                       cmocka_unit_test(without_marks),
-                                       cmocka_unit_test(through_a_pipe), cmocka_unit_test(tap_command)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(anywhere),      cmocka_unit_test(half_way),
+                                       cmocka_unit_test(by_a_kernel),   cmocka_unit_test(refused),
+                                       cmocka_unit_test(without_marks), cmocka_unit_test(through_a_pipe),
+                                       cmocka_unit_test(tap_command)};
     return cmocka_run_group_tests_name("e_lost", tests, prepare, clean);
 }

@@ -6,8 +6,7 @@
 static __global__ void trap_k(int n) {
     if (n) asm volatile("trap;");
 }
-static void next_traps(void) {
-}
+static void next_traps(void) {}
 #else
 #include "tests/emu/emu.h"
 

@@ -5,7 +5,17 @@
 #include "tests/emu/cuda_runtime.h"
 #include "tests/emu/emu.h"
 
-enum { OK = 0, NOT_INITIALIZED = 1, INVALID = 7, FAILED = 13, UNSUPPORTED = 15, R_32F = 0, R_16BF = 14, F32 = 68, PEDANTIC = 69 };
+enum {
+    OK = 0,
+    NOT_INITIALIZED = 1,
+    INVALID = 7,
+    FAILED = 13,
+    UNSUPPORTED = 15,
+    R_32F = 0,
+    R_16BF = 14,
+    F32 = 68,
+    PEDANTIC = 69
+};
 
 #define CALL(name)                                                                                                     \
     do {                                                                                                               \

@@ -21,10 +21,10 @@ typedef struct {
     int no_cublas; /* 1: there is none to be found, for whoever has not found it yet */
     int swift;     /* 1: what is late is done, when it is asked whether it is; 0: not before something waits for it */
     size_t no_pinned; /* there is no pinned memory for more bytes than this at a time; 0: there is */
-    int early;     /* 0: work of streams with a priority is done as late as it may be, all other when it is enqueued;
+    int early;        /* 0: work of streams with a priority is done as late as it may be, all other when it is enqueued;
                       1: the other way round, so that the host is always ahead of the ops */
-    int no_marks;  /* 1: the driver has no cuStreamWriteValue32 */
-    int hit;       /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
+    int no_marks;     /* 1: the driver has no cuStreamWriteValue32 */
+    int hit;          /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
 } emu_device;
 extern emu_device emu;
 
