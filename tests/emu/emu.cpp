@@ -584,8 +584,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     CALL(cudaEventQuery);
-    GONE();
     if (e->of && emu.swift) catch_up(e->of, e->n);
+    GONE(); /* by what has just been done, too */
     return e->of && e->of->done < e->n ? failed(cudaErrorNotReady) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
