@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #include "lib/tapstat.h"
-#include "tests/cuda/emu_door.h"
 #include "tests/cuda/h_pair.h"
 #include "tests/h_rand.h"
 
@@ -308,8 +307,6 @@ int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     hp_device(&emulated);
     int failed = cmocka_run_group_tests_name("c_measure", tests, NULL, NULL);
-    if (ct_early(1)) failed += cmocka_run_group_tests_name("c_measure, early", tests, NULL, NULL);
-    ct_early(0);
     hp_close();
     return failed;
 }
