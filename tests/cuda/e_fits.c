@@ -293,10 +293,10 @@ static void once_a_run(void **state) {
     while (p->node[i].op != K_OP_moe_expert) i++;
     k_weight *w = (k_weight *)(uintptr_t)q4x_net_dev_node(there, i)->w[0];
     for (int f = 0; f < 2; f++) {
-        w[1].data = NULL; /* the device has its own list; what it reads stays whole */
+        w[1].row_bytes--; /* the device has its own list; what it reads stays whole */
         const int rc = q4x_run_forward(r, ids, 2, 0, &err);
         assert_int_equal(rc, f ? 0 : Q4X_E_DEVICE);
-        w[1].data = w[0].data;
+        w[1].row_bytes++;
         q4x_run_reset(r);
         if (!f) assert_int_equal(q4x_run_forward(r, ids, 2, 0, &err), 0);
         q4x_run_reset(r);
