@@ -10,7 +10,7 @@
 
 #include "tests/emu/cuda_runtime.h"
 
-emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 emu_place emu_at;
 
 /* ---- threads ---- */
@@ -299,7 +299,7 @@ static int launch_hit(const struct emu_stream *s) {
 }
 
 static int is_late(const struct emu_stream *s) {
-    return s->beside != (emu.early != 0);
+    return emu.late || s->beside != (emu.early != 0);
 }
 
 /* Something was given to the stream. */
@@ -477,7 +477,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     CALL(cudaStreamWaitEvent);
     (void)flags;
     GONE();
-    if (!e->of || e->of == s || e->of->done >= e->n) return cudaSuccess;
+    if (!e->of || e->of == s || e->of->done >= e->n || emu.deaf & EMU_STREAMS) return cudaSuccess;
     later *l = put_off(s, WAIT, 0);
     l->other = e->of;
     l->behind = e->n;
@@ -520,6 +520,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
     if (lost()) return failed(cudaErrorIllegalAddress);
     if (!s) s = &origin;
     const int now_read = kind == cudaMemcpyHostToDevice && is_late(s) && !is_pinned(from);
+    emu.unpinned +=
+        (kind == cudaMemcpyHostToDevice && !is_pinned(from)) || (kind == cudaMemcpyDeviceToHost && !is_pinned(to));
     later *l = put_off(s, COPY, now_read ? n : 0);
     l->to = to;
     l->from = now_read ? NULL : from;
@@ -578,7 +580,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     CALL(cudaEventSynchronize);
     emu.waits++;
-    if (e->of) catch_up(e->of, e->n);
+    if (e->of && !(emu.deaf & EMU_HOST)) catch_up(e->of, e->n);
     GONE();
     return cudaSuccess;
 }

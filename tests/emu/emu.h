@@ -25,12 +25,16 @@ typedef struct {
                       1: the other way round, so that the host is always ahead of the ops */
     int no_marks;     /* 1: the driver has no cuStreamWriteValue32 */
     int hit;          /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
+    int late;         /* 1: the work of every stream is done as late as it may be, whatever early says */
+    int deaf;         /* bits of EMU_HOST, EMU_STREAMS: they do not wait for events */
+    int64_t unpinned; /* copies from or to memory of the host that is not pinned: each may wait for its stream */
 } emu_device;
 extern emu_device emu;
 
 enum { EMU_REFUSED = 9999 };
 /* EMU_LAUNCH_BESIDE: on a stream with a priority. */
 enum { EMU_NOTHING, EMU_LAUNCH, EMU_LAUNCH_BESIDE, EMU_OTHER };
+enum { EMU_HOST = 1, EMU_STREAMS = 2 };
 
 /* The nth call from now on of a function of the runtime, of cuBLAS or cuStreamWriteValue32, of "launch", or of "beside", a
  * launch on a stream with a priority, fails with code and does nothing; the device lives on. One at a time; name NULL:
