@@ -20,10 +20,9 @@ int64_t q4x_node_cols(const q4x_plan *p, int32_t node, int64_t Tc) {
     }
 }
 
-/* The node whose buffer this one's output is. */
-static int32_t owner(const q4x_plan *p, int32_t i) {
-    while (p->node[i].op == K_OP_alias) i = p->node[i].in[0];
-    return i;
+int32_t q4x_arena_owner(const q4x_plan *p, int32_t node) {
+    while (p->node[node].op == K_OP_alias) node = p->node[node].in[0];
+    return node;
 }
 
 /* last[i]: the last node that reads i's buffer (i itself when none does); held: at least the last one of the layer
@@ -32,11 +31,11 @@ static void lifetimes(const q4x_plan *p, int held, int32_t *last) {
     for (int32_t i = 0; i < p->nnodes; i++) {
         last[i] = i;
         for (int32_t k = 0; k < p->node[i].nin; k++)
-            if (p->node[i].in[k] >= 0) last[owner(p, p->node[i].in[k])] = i;
+            if (p->node[i].in[k] >= 0) last[q4x_arena_owner(p, p->node[i].in[k])] = i;
     }
     for (int32_t i = p->nnodes - 1, end = i, next = i; held && i >= 0; i--) {
         if (p->node[i].layer != p->node[end].layer) next = end, end = i;
-        if (last[owner(p, i)] < next) last[owner(p, i)] = next;
+        if (last[q4x_arena_owner(p, i)] < next) last[q4x_arena_owner(p, i)] = next;
     }
 }
 
@@ -83,7 +82,7 @@ static int64_t layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int held, 
         ret_off[i] = -1;
         if (i == p->logits) continue;
         if (p->node[i].op == K_OP_alias) {
-            ret_off[i] = ret_off[owner(p, i)];
+            ret_off[i] = ret_off[q4x_arena_owner(p, i)];
             continue;
         }
         if (__builtin_mul_overflow(q4x_node_cols(p, i, n_ctx), rows, &size) || size > INT64_MAX / 64) {

@@ -10,6 +10,9 @@ enum { Q4X_TILE_MIN = 64 }; /* rows a pass are a multiple of this */
 /* Columns of a node's output when Tc positions are known. */
 int64_t q4x_node_cols(const q4x_plan *p, int32_t node, int64_t Tc);
 
+/* The node whose buffer this one's output is: itself, unless it is an alias. */
+int32_t q4x_arena_owner(const q4x_plan *p, int32_t node);
+
 /* Lay out the outputs for tiles of `rows` rows and up to n_ctx positions. ret_off[node] in floats (aliases share their
  * source's; the logits node has none: -1). Returns the floats needed, or a negative error (overflow, no memory). */
 int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);

@@ -485,18 +485,12 @@ static int step_on_host(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     return code ? failed_in(r, code, err) : 0;
 }
 
-/* The node whose buffer this one's output is. */
-static int32_t owner(const q4x_plan *p, int32_t i) {
-    while (p->node[i].op == K_OP_alias) i = p->node[i].in[0];
-    return i;
-}
-
 int q4x_run_dev_operands(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     const q4x_node *n = &r->plan->node[i];
     q4x_run_dev *d = r->dev;
     int code = 0, fetched = 0;
     for (int32_t k = 0; k < n->nin && !code; k++) {
-        if (n->in[k] == Q4X_IN_IDS || d->made_here[owner(r->plan, n->in[k])]) continue;
+        if (n->in[k] == Q4X_IN_IDS || d->made_here[q4x_arena_owner(r->plan, n->in[k])]) continue;
         code = k_dev_get(&d->dev, (float *)(uintptr_t)c->in[k], q4x_run_there(r, c->in[k]),
                          (size_t)c->T * (size_t)c->in_cols[k] * sizeof(float));
         fetched = 1;
@@ -513,7 +507,7 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *
     const q4x_node *n = &r->plan->node[i];
     q4x_run_dev *d = r->dev;
     k_state st[K_MAXST];
-    if (n->op == K_OP_alias && (!here || d->made_here[owner(r->plan, i)])) return 0;
+    if (n->op == K_OP_alias && (!here || d->made_here[q4x_arena_owner(r->plan, i)])) return 0;
     if (k_dev_on_host((int32_t)n->op)) return step_on_host(r, i, c, err);
     int code = 0;
     if (n->op != K_OP_alias) {
@@ -528,7 +522,7 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *
         forget_changed(r, i, c);
         if (!code) code = k_dev_mark(&d->dev, mark_of(d, i + 1));
     }
-    d->made_here[owner(r->plan, i)] = (char)here;
+    d->made_here[q4x_arena_owner(r->plan, i)] = (char)here;
     if (!code && (here || i == r->plan->logits))
         code = k_dev_get(&d->dev, c->out, q4x_run_there(r, c->out), out_bytes(c));
     for (int32_t k = 0; k < n->nst && here && !code; k++) code = fetch_state(r, n->st[k], rows_after(r, n->st[k], c));
