@@ -58,6 +58,9 @@ typedef struct {
     int64_t copying[K_DEV_TURNS]; /* of launch k: the last one up to it that had copies */
     int64_t measured, joined;     /* launches there; of them known to be done */
     int64_t collected;            /* collections */
+    void *ahead, *came;           /* a stream of its own for copies ahead of the ops, where the last one ends */
+    void *turned[2];              /* where turn k ends: k mod 2 */
+    int64_t turn;                 /* the one at hand, from 1 on */
 } k_dev;
 
 int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close */
@@ -66,8 +69,9 @@ int k_dev_open(int index, k_dev *ret); /* on failure there is nothing to close *
 int k_dev_close(k_dev *d);
 int k_dev_memory(const k_dev *d, uint64_t *free, uint64_t *total);
 
-/* Lever gemm = cublas will be asked for: find the library and give it a workspace in device memory. Once is enough.
- * Fails with a sentence in why[size] that names what was looked for, and where. */
+/* Lever gemm = cublas will be asked for: find the library and give it a workspace in device memory, K_GEMM_ROOM bytes
+ * (matmul.h). Once is enough. Fails with a sentence in why[size] that names what was looked for, and
+ * where. */
 int k_dev_gemm(k_dev *d, char *why, size_t size);
 int k_dev_gemm_version(const k_dev *d); /* 130000 = 13.0.0; 0: not open */
 
@@ -83,6 +87,14 @@ int k_dev_put(k_dev *d, void *dev, const void *host, size_t bytes);
 int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes);
 int k_dev_zero(k_dev *d, void *dev, size_t bytes);
 int k_dev_wait(k_dev *d); /* for all that was enqueued, launches and collections too */
+
+/* Host memory in turns: a turn begins, number d->turn, when the one before the last is done. What copies of that one
+ * read may be filled again, so that with two places, used in turn, the host is never more than two turns ahead. */
+int k_dev_turn(k_dev *d);
+/* Enqueue within a turn: as k_dev_put from pinned memory, but ahead of the ops. It begins when the turns before are
+ * done and goes on beside the ops of this one, which must not have touched dev; what is enqueued from now on comes
+ * behind. */
+int k_dev_put_ahead(k_dev *d, void *dev, const void *host, size_t bytes);
 
 /* 1: this op has no device form. It reads what only the host has: ids, the mapped table. */
 K_HD int k_dev_on_host(int32_t op) {

@@ -132,12 +132,22 @@ static int close_side(k_dev *d) {
     return first;
 }
 
+static int close_ahead(k_dev *d) {
+    int first = 0;
+    if (d->ahead) note(&first, cudaStreamDestroy((cudaStream_t)d->ahead));
+    d->ahead = NULL;
+    drop_event(&first, &d->came);
+    for (int i = 0; i < 2; i++) drop_event(&first, &d->turned[i]);
+    return first;
+}
+
 int k_dev_close(k_dev *d) {
     int first = 0;
     if (!d->stream) return 0;
     note(&first, cudaSetDevice(d->index));
     note(&first, (cudaError_t)k_dev_wait(d));
     note(&first, (cudaError_t)close_side(d));
+    note(&first, (cudaError_t)close_ahead(d));
     const int e = k_gemm_close(d->gemm);
     if (!first) first = e;
     note(&first, cudaFree(d->gemm_room));
@@ -327,6 +337,39 @@ k_dev_progress k_dev_reached(k_dev *d) {
     p.measuring = d->mark[1] != 0;
     p.behind = d->mark[1] - 1;
     return p;
+}
+
+/* ---- ahead of the ops ---- */
+
+static cudaError_t open_ahead(k_dev *d) {
+    int least, greatest = 0;
+    cudaStream_t s = NULL;
+    cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (e == cudaSuccess) e = cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, greatest);
+    d->ahead = s;
+    if (e == cudaSuccess) e = new_event(&d->came);
+    for (int i = 0; i < 2 && e == cudaSuccess; i++) e = new_event(&d->turned[i]);
+    if (e != cudaSuccess) close_ahead(d);
+    return e;
+}
+
+int k_dev_turn(k_dev *d) {
+    cudaError_t e = use(d);
+    if (e == cudaSuccess && !d->ahead) e = open_ahead(d);
+    if (e == cudaSuccess) e = cudaEventRecord((cudaEvent_t)d->turned[d->turn % 2], (cudaStream_t)d->stream);
+    if (e != cudaSuccess) return answer(e);
+    d->turn++;
+    return answer(cudaEventSynchronize((cudaEvent_t)d->turned[d->turn % 2]));
+}
+
+int k_dev_put_ahead(k_dev *d, void *dev, const void *host, size_t bytes) {
+    cudaStream_t ahead = (cudaStream_t)d->ahead;
+    if (!d->turn) return (int)cudaErrorInvalidValue;
+    cudaError_t e = cudaStreamWaitEvent(ahead, (cudaEvent_t)d->turned[(d->turn - 1) % 2], 0);
+    if (e == cudaSuccess) e = cudaMemcpyAsync(dev, host, bytes, cudaMemcpyHostToDevice, ahead);
+    if (e == cudaSuccess) e = cudaEventRecord((cudaEvent_t)d->came, ahead);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent((cudaStream_t)d->stream, (cudaEvent_t)d->came, 0);
+    return answer(e);
 }
 
 /* ---- cuBLAS ---- */

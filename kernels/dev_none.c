@@ -82,6 +82,13 @@ int k_dev_wait(k_dev *d) {
     (void)d;
     return NO_DEVICE;
 }
+int k_dev_turn(k_dev *d) {
+    (void)d;
+    return NO_DEVICE;
+}
+int k_dev_put_ahead(k_dev *d, void *dev, const void *host, size_t bytes) {
+    return k_dev_put(d, dev, host, bytes);
+}
 int k_dev_run(k_dev *d, k_op op, const k_call *c) {
     (void)d;
     (void)op;

@@ -5,14 +5,15 @@
 #include "kernels/quant.h"
 #include "kernels/round.h"
 
-/* Row id of a table in shards of equal rows, stored; NaN when there is none. */
+/* Row id, stored; NaN when there is none. */
 static void gather(const k_weight *w, int32_t nw, int64_t id, float *y, int64_t n, int32_t act) {
-    int64_t R = w[0].rows, s = id >= 0 && R > 0 ? id / R : -1, r = s >= 0 ? id - s * R : 0;
-    if (s < 0 || s >= nw || r >= w[s].rows) {
+    int64_t s;
+    const void *row = k_table_row(w, nw, id, &s);
+    if (!row) {
         for (int64_t i = 0; i < n; i++) y[i] = NAN;
         return;
     }
-    k_decode_row(w[s].type, (const uint8_t *)w[s].data + (size_t)r * w[s].row_bytes, y, n);
+    k_decode_row(w[s].type, row, y, n);
     if (act == K_ACT_BF16)
         for (int64_t i = 0; i < n; i++) y[i] = k_round_bf16(y[i]);
 }

@@ -24,6 +24,14 @@
 extern "C" {
 #endif
 
+/* Row id of a table in shards of equal rows, as it is stored in w[*ret_shard]; NULL when there is none. */
+static inline const void *k_table_row(const k_weight *w, int32_t nw, int64_t id, int64_t *ret_shard) {
+    const int64_t R = w[0].rows, s = id >= 0 && R > 0 ? id / R : -1, r = s >= 0 ? id - s * R : 0;
+    if (s < 0 || s >= nw || r >= w[s].rows) return NULL;
+    *ret_shard = s;
+    return (const uint8_t *)w[s].data + (size_t)r * w[s].row_bytes;
+}
+
 void embed_cpu(const k_call *c);
 void embed_band(const k_call *c, k_band *add); /* reads c->out: what the op stored */
 void ple_gather_cpu(const k_call *c);

@@ -7,8 +7,9 @@
 #define K_GEMM_CUH
 
 #include "kernels/cuda.cuh"
+#include "kernels/matmul.h"
 
-enum { K_GEMM_ROOM = 32 << 20 /* bytes of workspace */, K_GEMM_ERROR = 10000 };
+enum { K_GEMM_ERROR = 10000 };
 
 /* A handle that works on this stream, in these K_GEMM_ROOM bytes of the device; borrowed. Fails with a sentence. */
 int k_gemm_open(void *stream, void *room, void **ret, char *why, size_t size);

@@ -72,6 +72,7 @@ K_HD k_gemm_by k_gemm_of(const k_call *c) {
 /* |product - exact| <= this times sum |w x|, for each output; x on the grid that the product reads. */
 double k_gemm_bound(k_gemm_by by, int64_t K);
 
+enum { K_GEMM_ROOM = 32 << 20 }; /* bytes of a device's memory that cuBLAS works in, besides */
 /* Scratch of such a product: x as bf16, behind it rows that are decoded, so many at once at least, or all. */
 enum { K_GEMM_ROWS = 16 };
 K_HD int64_t k_gemm_halves(int64_t n) {
