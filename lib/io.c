@@ -58,21 +58,25 @@ int q4x_map_check(const q4x_map *m, const char *path, q4x_err *err) {
                     q4x_tail(path), (unsigned long long)m->size, (long long)st.st_size);
 }
 
-static void advise(const q4x_map *m, uint64_t off, uint64_t n, int advice) {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end;
+/* Of the pages within the range, or of all that it touches. A refusal costs speed alone. */
+static void advise(const q4x_map *m, uint64_t off, uint64_t n, int touched, int advice) {
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), more = page - 1;
     if (m->fd < 0 || off > m->size || n > m->size - off) return;
-    end = (off + n) / page * page;
-    off = (off + page - 1) / page * page;
-    /* A refusal costs speed alone. */
-    if (end > off) (void)madvise((void *)(uintptr_t)(m->data + off), (size_t)(end - off), advice);
+    const uint64_t from = (off + (touched ? 0 : more)) / page * page,
+                   to = (off + n + (touched ? more : 0)) / page * page;
+    if (to > from) (void)madvise((void *)(uintptr_t)(m->data + from), (size_t)(to - from), advice);
 }
 
 void q4x_map_scattered(const q4x_map *m, uint64_t off, uint64_t n) {
-    advise(m, off, n, MADV_RANDOM);
+    advise(m, off, n, 0, MADV_RANDOM);
 }
 
 void q4x_map_release(const q4x_map *m, uint64_t off, uint64_t n) {
-    advise(m, off, n, MADV_DONTNEED);
+    advise(m, off, n, 0, MADV_DONTNEED);
+}
+
+void q4x_map_wanted(const q4x_map *m, uint64_t off, uint64_t n) {
+    advise(m, off, n, 1, MADV_WILLNEED);
 }
 
 void q4x_map_close(q4x_map *m) {

@@ -36,6 +36,8 @@ void q4x_map_scattered(const q4x_map *m, uint64_t off, uint64_t n);
 /* Bytes [off, off + n) are done with: their whole pages leave this process's memory, and come back when they are read
  * again. Memory of others is left alone. */
 void q4x_map_release(const q4x_map *m, uint64_t off, uint64_t n);
+/* Bytes [off, off + n) will be read soon: the pages that they lie in begin to come, and nobody waits for them. */
+void q4x_map_wanted(const q4x_map *m, uint64_t off, uint64_t n);
 void q4x_map_close(q4x_map *m); /* a zeroed q4x_map with fd -1 is fine */
 
 /* The cursor. pos <= size always. Failures say field, byte position, expected and found, not the file: the caller

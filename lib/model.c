@@ -214,6 +214,12 @@ void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n) {
     if (f) q4x_map_scattered(f, off, n);
 }
 
+void q4x_model_wanted(const q4x_model *m, const void *data, uint64_t n) {
+    uint64_t off;
+    const q4x_map *f = map_of(m, data, &off);
+    if (f) q4x_map_wanted(f, off, n);
+}
+
 void q4x_model_release(const q4x_model *m, const void *data, uint64_t n) {
     uint64_t off;
     const q4x_map *f = map_of(m, data, &off);

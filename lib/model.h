@@ -56,6 +56,8 @@ const q4x_tensor *q4x_model_find(const q4x_model *m, const char *name); /* NULL:
 
 /* Advice: n bytes at data, which lie in one file of the model, will be read row by row, here and there. */
 void q4x_model_scattered(const q4x_model *m, const void *data, uint64_t n);
+/* They will be read soon: see q4x_map_wanted. */
+void q4x_model_wanted(const q4x_model *m, const void *data, uint64_t n);
 /* They are done with: their pages leave this process's memory, and come back when they are read again. */
 void q4x_model_release(const q4x_model *m, const void *data, uint64_t n);
 /* Q4X_E_TRUNCATED when a file is shorter now than it was when it was opened: before touching many pages of it. */
