@@ -130,7 +130,8 @@ static void matmul_shape(call *c, dims *d, k_shape *s) {
     s->in[0] = s->w_cols = c->in_cols[0];
     s->w_rows = c->cols;
     if (c->epi < K_EPI_NONE || c->epi > K_EPI_RAW) s->wrong = "no such epilogue";
-    if (c->in_cols[0] < 1) s->wrong = "input: no columns";
+    if (!c->in_cols[0] && (!c->w[0] || c->w[0]->cols || c->w[0]->rows != c->cols)) /* of no elements: +0 */
+        s->wrong = "a weight of another shape";
     if (c->in_cols[0] > INT_MAX || c->cols > INT_MAX) s->wrong = "more columns than 31 bits count";
     if (!k_dot_plain(c->lv, c->Tcall)) s->scratch = k_dot_act_floats(c->T, c->in_cols[0]);
 }

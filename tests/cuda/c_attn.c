@@ -140,7 +140,11 @@ static void scratch(void **s) {
     for (int which = 0; which < 3; which++) {
         hk k = hk_fresh(3, K_ACT_F32);
         k.d.ratio = 8, k.d.nsel = 2, k.d.H = k.d.G = 1, k.d.hd = 4;
-        k.c.pos0 = 97, k.c.Tc = 100, k.c.cols = 4, k.c.out = k.c.scratch = some;
+        const int64_t width[3] = {4, 100, 100}, cols[3] = {100, 100, 4};
+        k_state st = {.f = some, .cols = 4, .cap = 100};
+        k.c.pos0 = 97, k.c.Tc = 100, k.c.cols = cols[which], k.c.out = k.c.scratch = some;
+        k.c.in[0] = some, k.c.in_cols[0] = width[which];
+        if (which != 1) k.c.in[1] = some, k.c.in_cols[1] = 4, k.c.st[0] = &st;
         k.c.d = &k.d, k.c.lv = &k.lv;
         const int slot = (int[]){2, 1, 3}[which];
         k.c.in_i[slot] = (const int32_t *)(const void *)some;
