@@ -116,8 +116,8 @@ static int code_all(piece *x, int64_t n, const uint8_t *src, size_t count, size_
     return bad;
 }
 
-/* Bytes of a plane that are a piece. A small tensor is one, of all planes: codes of its own for each cost more than they
- * gain. */
+/* Bytes of a plane that are a piece. A small tensor is one, of all planes: codes of its own for each cost more than
+ * they gain. */
 static size_t piece_of(size_t count, size_t elem) {
     const size_t m = count * elem <= SMALL ? count * elem : count;
     return m < PIECE ? m : PIECE;
