@@ -142,7 +142,8 @@ static int add(const q4x_tapset *t, q4x_piece *p, int64_t pos0, q4x_tapdev_sizes
     return 0;
 }
 
-/* A prompt of n ids. It is looked at no further once both blocks are as large as they may be. */
+/* A prompt of n ids. Behind its first tile, which has the largest pieces, it is looked at no further once both blocks
+ * are as large as they may be. */
 static int forward(const q4x_tapset *t, int64_t n, int32_t tile, size_t limit, q4x_tapdev_sizes *s, size_t *most,
                    q4x_err *err) {
     int rc = 0;
@@ -152,7 +153,7 @@ static int forward(const q4x_tapset *t, int64_t n, int32_t tile, size_t limit, q
                        .ev = q4x_tap_state_event(t, i, q4x_state_rows(t->plan, sd, n), sd->cols)};
         rc = add(t, &p, 0, s, most, err);
     }
-    for (int64_t t0 = 0; t0 < n && !rc && (s->results <= limit || s->copies <= limit); t0 += tile)
+    for (int64_t t0 = 0; t0 < n && !rc && (t0 == 0 || s->results <= limit || s->copies <= limit); t0 += tile)
         for (int32_t i = 0; i < t->nplan && !rc; i++) {
             q4x_piece p = tile_of(t, i, t0, n - t0 < tile ? n - t0 : tile, n);
             rc = add(t, &p, t0, s, most, err);
