@@ -167,8 +167,12 @@ static json_t *need_json(const q4x_need *d) {
                           d->threads, "parts", weights, "weights", (json_int_t)d->weights, "state", state, "states",
                           (json_int_t)d->states, "arena", (json_int_t)d->arena, "logits", (json_int_t)d->logits,
                           "scratch", (json_int_t)d->scratch, "needs", (json_int_t)d->own);
-    if (d->cuda) json_object_set_new(o, "pinned", json_integer((json_int_t)d->pinned));
-    if (d->cuda) json_object_set_new(o, "taps", taps_json(d));
+    json_object_set_new(o, "logits_all", json_integer((json_int_t)d->logits_all));
+    if (d->cuda) {
+        json_object_update_new(o, json_pack("{s:I, s:I, s:I}", "cublas", (json_int_t)d->library, "pinned",
+                                            (json_int_t)d->pinned, "pinned_all", (json_int_t)d->pinned_all));
+        json_object_set_new(o, "taps", taps_json(d));
+    }
     json_object_set_new(o, "token_reads", json_integer((json_int_t)d->token));
     json_object_set_new(o, "token_taps",
                         json_pack("{s:I, s:I}", "sketch", (json_int_t)d->tap_sketch, "full", (json_int_t)d->tap_full));

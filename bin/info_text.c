@@ -203,7 +203,12 @@ static void put_need(const q4x_need *d) {
     amount("scratch", d->scratch, d->cuda ? "of the ops, and the ids of a pass" : "of all threads");
     amount("logits", d->logits, "one row");
     amount("= needs", d->own, d->cuda ? "of the device's memory" : "memory of its own, besides the map");
-    if (d->cuda) amount("+ pinned", d->pinned, "of the host, where what a tap reads arrives");
+    amount("+ all rows", d->logits_all - d->logits,
+           d->cuda ? "with --logits-rows all: the logits of a pass"
+                   : "with --logits-rows all, as many as there are ids");
+    if (d->cuda) amount("+ cuBLAS", d->library, "with lever gemm=cublas: what it works in");
+    if (d->cuda) amount("+ pinned", d->pinned, "of the host, for what goes there and comes back");
+    if (d->cuda) amount("+ pinned all", d->pinned_all - d->pinned, "of the host, with --logits-rows all");
     for (int mode = 0; d->cuda && mode < INFO_MODES; mode++) {
         char name[16], note[80];
         snprintf(name, sizeof name, "+ %s", info_modes[mode]);

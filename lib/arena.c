@@ -65,6 +65,11 @@ static int32_t drop_dead(live *l, int32_t n, const int32_t *last, int32_t now) {
     return k;
 }
 
+/* Whole cache lines. */
+static int64_t lines(int64_t n) {
+    return (n + 15) / 16 * 16;
+}
+
 static int64_t layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int held, int64_t *ret_off, q4x_err *err) {
     int32_t *last = malloc((size_t)p->nnodes * sizeof *last);
     live *l = malloc((size_t)p->nnodes * sizeof *l);
@@ -90,7 +95,7 @@ static int64_t layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int held, 
                              p->node[i].name, (long long)rows);
             goto done;
         }
-        size = (size + 15) / 16 * 16; /* cache lines */
+        size = lines(size);
         int32_t at;
         int64_t off = first_fit(l, n, size, &at);
         for (int32_t k = n++; k > at; k--) l[k] = l[k - 1];
@@ -109,7 +114,23 @@ int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t
 }
 
 int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err) {
-    return layout(p, rows, n_ctx, 1, ret_off, err);
+    const int64_t n = layout(p, rows, n_ctx, 1, ret_off, err);
+    return n < 0 ? n : q4x_arena_ahead(p, rows, n, ret_off);
+}
+
+/* 0: the node is none of the host's. Its columns never depend on positions. */
+static int64_t host_floats(const q4x_plan *p, int32_t node, int64_t rows) {
+    return k_dev_on_host((int32_t)p->node[node].op) ? lines(rows * p->node[node].cols) : 0;
+}
+
+int64_t q4x_arena_ahead(const q4x_plan *p, int64_t rows, int64_t total, int64_t *off) {
+    for (int32_t i = 0; i < p->nnodes; i++) {
+        const int64_t n = host_floats(p, i, rows);
+        if (n) off[i] = total;
+        if (p->node[i].op == K_OP_alias) off[i] = off[q4x_arena_owner(p, i)];
+        total += n;
+    }
+    return total;
 }
 
 enum { TILE_MAX = 512, TARGET = 24 << 20, TARGET_THERE = 256 << 20, HELD_MOST = 1 << 30 /* bytes */ };
@@ -150,10 +171,12 @@ int64_t q4x_arena_device_state(const q4x_plan *p, const q4x_state_desc *s, int64
     return s->is_ids ? 0 : rounded(q4x_state_rows(p, s, n_ctx) * s->cols);
 }
 
-q4x_arena_device q4x_arena_on_device(const q4x_plan *p, int64_t arena, int32_t tile, int64_t n_ctx) {
-    const int64_t rows = tile < n_ctx ? tile : n_ctx;
-    q4x_arena_device s = {.arena = rounded(arena), .ids = rounded(rows), .logits = rounded(p->d.V)};
+q4x_arena_device q4x_arena_on_device(const q4x_plan *p, int64_t arena, int32_t tile, int64_t n_ctx, int all_logits) {
+    const int64_t rows = tile < n_ctx ? tile : n_ctx, V = p->d.V;
+    q4x_arena_device s = {.arena = rounded(arena), .ids = rounded(rows), .logits = all_logits ? rows * V : V};
     s.scratch = rounded(k_dev_scratch(&p->d, rows, n_ctx));
     for (int32_t i = 0; i < p->nstates; i++) s.states += q4x_arena_device_state(p, &p->state[i], n_ctx);
+    for (int32_t i = 0; i < p->nnodes; i++) s.host += host_floats(p, i, rows);
+    s.pinned = arena + 2 * (s.ids + s.host) + (all_logits ? n_ctx * V : V);
     return s;
 }

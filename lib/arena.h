@@ -18,11 +18,15 @@ int32_t q4x_arena_owner(const q4x_plan *p, int32_t node);
 int64_t q4x_arena_layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);
 
 /* The same with outputs that stay until the end of the layer behind their own, whoever reads them: what measures them
- * waits until there is more to be measured, and goes on beside that layer. */
+ * waits until there is more to be measured, and goes on beside that layer. For a device: q4x_arena_ahead is in it. */
 int64_t q4x_arena_held(const q4x_plan *p, int64_t rows, int64_t n_ctx, int64_t *ret_off, q4x_err *err);
 
-/* The floats of that for a run on a device, and its offsets: 0 where it would be far too much, or there is no memory
- * for the layout, and all stays as it is. */
+/* Of a layout with `total` floats for a run on a device: outputs that the host makes (k_dev_on_host) move behind all
+ * others, where no op writes, so that they can come there at any time. Returns the floats needed then. */
+int64_t q4x_arena_ahead(const q4x_plan *p, int64_t rows, int64_t total, int64_t *off);
+
+/* The floats of q4x_arena_held for a run on a device, and its offsets: 0 where it would be far too much, or there is no
+ * memory for the layout, and all stays as it is. */
 int64_t q4x_arena_held_fit(const q4x_plan *p, int32_t tile, int64_t n_ctx, int64_t *ret_off);
 
 /* The same as the first for the rows of a pass that a run of up to n_ctx positions takes: `tile` when it is not 0, else
@@ -36,16 +40,19 @@ int64_t q4x_state_rows(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx
 
 /* ---- on a device ---- */
 
-/* What a run takes of a device's memory besides weights, in floats, each a multiple of 64. */
+/* What a run takes of a device's memory besides weights, in floats; arena to ids are multiples of 64. */
 typedef struct {
     int64_t arena, states;
     int64_t scratch; /* that every op can run with */
     int64_t ids;     /* of a pass */
-    int64_t logits;  /* one row; a forward that gives more takes more */
+    int64_t logits;  /* of the rows asked for */
+    int64_t host;    /* outputs of a pass that the host makes; part of the arena */
+    int64_t pinned;  /* besides, of the host: the arena, two places for ids and what is made there, the logit rows */
 } q4x_arena_device;
 /* Of one state there; 0: only the host has it, as it holds ids. The caller has seen that its bytes are a number. */
 int64_t q4x_arena_device_state(const q4x_plan *p, const q4x_state_desc *s, int64_t n_ctx);
-/* arena, tile: as q4x_arena_fit gave them. Asks no device. */
-q4x_arena_device q4x_arena_on_device(const q4x_plan *p, int64_t arena, int32_t tile, int64_t n_ctx);
+/* arena, tile: as q4x_arena_fit gave them, and q4x_arena_ahead behind it. all_logits 1: a row for each id, of a pass
+ * there and of n_ctx positions here; 0: one row. Asks no device. */
+q4x_arena_device q4x_arena_on_device(const q4x_plan *p, int64_t arena, int32_t tile, int64_t n_ctx, int all_logits);
 
 #endif

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/matmul.h"
 #include "kernels/ops.h"
 #include "lib/arena.h"
 #include "lib/net_dev.h"
@@ -159,20 +160,27 @@ static int arena(const q4x_plan *p, q4x_need *d, q4x_err *err) {
     int64_t *off = calloc((size_t)p->nnodes, sizeof *off);
     if (!off) return q4x_fail(err, Q4X_E_NOMEM, "no memory for the layout of %d nodes", p->nnodes);
     int64_t n = q4x_arena_fit(p, d->cuda, 0, d->n_ctx, off, &d->tile, err);
+    const int32_t rows = d->tile < d->n_ctx ? d->tile : (int32_t)d->n_ctx;
+    if (n > 0 && d->cuda) n = q4x_arena_ahead(p, rows, n, off);
     free(off);
     if (n < 0) return (int)n;
     d->arena = (uint64_t)n * sizeof(float);
     d->logits = (uint64_t)p->d.V * sizeof(float);
+    d->logits_all = d->logits * (uint64_t)d->n_ctx;
     if (d->cuda) {
-        const q4x_arena_device s = q4x_arena_on_device(p, n, d->tile, d->n_ctx);
-        d->pinned = d->arena;
+        const q4x_arena_device s = q4x_arena_on_device(p, n, d->tile, d->n_ctx, 0),
+                               all = q4x_arena_on_device(p, n, d->tile, d->n_ctx, 1);
         d->arena = (uint64_t)s.arena * sizeof(float);
         d->scratch = (uint64_t)(s.scratch + s.ids) * sizeof(float);
         d->logits = (uint64_t)s.logits * sizeof(float);
+        d->logits_all = (uint64_t)all.logits * sizeof(float);
+        d->pinned = (uint64_t)s.pinned * sizeof(float);
+        d->pinned_all = (uint64_t)all.pinned * sizeof(float);
+        d->library = K_GEMM_ROOM;
     } else {
         d->scratch = (uint64_t)k_scratch_floats(&p->d, d->tile, d->n_ctx) * sizeof(float) * (uint64_t)d->threads;
     }
-    if (d->tile > d->n_ctx) d->tile = (int32_t)d->n_ctx; /* there are no more rows */
+    d->tile = rows; /* there are no more */
     return 0;
 }
 

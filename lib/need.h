@@ -49,9 +49,13 @@ typedef struct {
     q4x_need_class cls[Q4X_TC_COUNT];
     uint64_t token; /* bytes of weights that one decoded token reads: of the experts those used, of tables its rows */
     uint64_t state[Q4X_NEED_STATES];
-    uint64_t arena, logits;
+    uint64_t arena, logits; /* logits: of one row */
+    uint64_t
+        logits_all;   /* of forwards that give a row for each id, instead: processor: n_ctx rows, device: of a pass */
+    uint64_t library; /* device: what lever gemm = cublas takes on top; 0 on a processor */
     uint64_t scratch; /* processor: all threads together. Device: of its ops, and the ids of a pass */
-    uint64_t pinned;  /* device: memory of the host that mirrors the arena; 0 on a processor */
+    uint64_t pinned;  /* device: memory of the host for what goes there and comes back; 0 on a processor */
+    uint64_t pinned_all;                   /* the same where a forward gives a row for each of n_ctx ids */
     q4x_tap_memory tap[Q4X_MODE_FULL + 1]; /* device: what taps of the public nodes take besides, by mode; else 0 */
     uint64_t tap_sketch,
         tap_full; /* payload that a dump of the public nodes gets for one row: sketches, full tensors */

@@ -122,6 +122,14 @@ int q4x_net_dev_bytes(const q4x_net *n, uint64_t *ret, q4x_err *err) {
     return rc;
 }
 
+int q4x_dev_no_room(const k_dev *d, const char *what, uint64_t bytes, int code, q4x_err *err) {
+    const double mib = 1 << 20;
+    uint64_t there = 0, total = 0;
+    k_dev_memory(d, &there, &total); /* 0 of 0: it does not say */
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no room for %s: %.1f MiB are needed, %.1f of %.1f are free: %s",
+                    d->index, what, (double)bytes / mib, (double)there / mib, (double)total / mib, k_dev_text(code));
+}
+
 /* ---- upload ---- */
 
 /* Where the device has what lies at host. */
@@ -205,7 +213,7 @@ static int make(const q4x_net *n, int index, q4x_net_dev **ret, q4x_err *err) {
     if (!d->w || !d->node) TRY(q4x_fail(err, Q4X_E_NOMEM, "weights: out of memory"));
     d->dev.index = index;
     if ((code = k_dev_open(index, &d->dev))) TRY(refused(d, code, "cannot be opened", err));
-    if ((code = k_dev_alloc(&d->dev, bytes, &d->block))) TRY(refused(d, code, "no room for the weights", err));
+    if ((code = k_dev_alloc(&d->dev, bytes, &d->block))) TRY(q4x_dev_no_room(&d->dev, "the weights", bytes, code, err));
     d->bytes = bytes;
     TRY(upload_data(n, d, err));
     TRY(upload_views(n, d, (char *)d->block + bytes - (uint64_t)l.arrays * sizeof(k_weight), err));

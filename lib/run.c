@@ -169,19 +169,34 @@ static void keep_before(q4x_run *r, int32_t node, k_call *c) {
     c->st[1] = &r->before;
 }
 
+enum { CHOICE = 3 /* floats of scratch a logit, to choose */ };
+
+static int room_for_scratch(q4x_run *r, int64_t n, q4x_err *err) {
+    if (n <= r->scratch_cap) return 0;
+    free(r->scratch);
+    r->scratch = zalloc(n, sizeof(float));
+    r->scratch_cap = r->scratch ? n : 0;
+    if (r->scratch) return 0;
+    return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %lld MiB of scratch; use fewer threads or a smaller context",
+                    (long long)(n >> 18));
+}
+
 static int alloc_arena(q4x_run *r, q4x_err *err) {
     const q4x_plan *p = r->plan;
     r->off = calloc((size_t)p->nnodes, sizeof *r->off);
     if (!r->off) return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory");
     r->arena_n = q4x_arena_fit(p, r->dev != NULL, r->tile, r->n_ctx, r->off, &r->tile, err);
     if (r->arena_n < 0) return (int)r->arena_n;
-    r->arena = r->dev ? q4x_run_dev_arena(r, r->arena_n) : zalloc(r->arena_n, sizeof(float));
     r->scratch_n = k_scratch_floats(&p->d, r->tile, r->n_ctx);
-    r->scratch = zalloc(r->scratch_n * r->nth, sizeof(float));
-    if (!r->arena || !r->scratch)
+    if (r->dev) {
+        int rc = q4x_run_dev_arena(r, err);
+        return rc ? rc : room_for_scratch(r, CHOICE * (int64_t)p->d.V, err);
+    }
+    r->arena = zalloc(r->arena_n, sizeof(float));
+    if (!r->arena)
         return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %lld MiB of activations; use a smaller context",
                         (long long)(r->arena_n >> 18));
-    return 0;
+    return room_for_scratch(r, r->scratch_n * r->nth, err);
 }
 
 int q4x_run_default_threads(void) {
@@ -193,6 +208,11 @@ int q4x_run_default_threads(void) {
 }
 
 int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err) {
+    return q4x_run_new_all(n, arm, n_ctx, tile, 0, ret, err);
+}
+
+int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, int all_logits, q4x_run **ret,
+                    q4x_err *err) {
     int rc = 0;
     const q4x_plan *p = q4x_net_plan(n);
     if (n_ctx < 1 || n_ctx > p->ctx_max)
@@ -206,6 +226,7 @@ int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t til
     r->arm = *arm;
     r->n_ctx = n_ctx;
     r->tile = tile;
+    r->all_logits = all_logits;
     r->nth = arm->threads ? arm->threads : q4x_run_default_threads();
     TRY(check_levers(r, err));
     r->lv = calloc((size_t)p->nnodes, sizeof *r->lv);
@@ -234,13 +255,14 @@ void q4x_run_free(q4x_run *r) {
     free(r->before.f);
     free(r->lv);
     q4x_plants_free(r->plants);
-    if (r->dev)
+    if (r->dev) {
         q4x_run_dev_free(r);
-    else
+    } else {
         free(r->arena);
+        free(r->logits);
+    }
     free(r->off);
     free(r->scratch);
-    free(r->logits);
     free(r);
 }
 
@@ -296,9 +318,17 @@ static int show(q4x_run *r, q4x_node_event *ev, q4x_err *err) {
     return r->fn ? r->fn(r->fn_ctx, ev, err) : 0;
 }
 
-/* What the node reads is here, the state before it also as a copy if it is kept. */
+int q4x_run_scratch_here(q4x_run *r, k_call *c, q4x_err *err) {
+    const int rc = room_for_scratch(r, r->scratch_n * r->nth, err);
+    c->scratch = r->scratch;
+    c->scratch_n = rc ? 0 : r->scratch_n;
+    return rc;
+}
+
+/* What the node reads is here, the state before it also as a copy if it is kept; and what the op would need to run. */
 static int bring_here(q4x_run *r, int32_t i, k_call *c, q4x_err *err) {
     int rc = q4x_run_dev_operands(r, i, c, err);
+    if (!rc) rc = q4x_run_scratch_here(r, c, err);
     if (!rc) keep_before(r, i, c);
     return rc;
 }
@@ -372,6 +402,7 @@ static int check_ids(const q4x_run *r, const int32_t *ids, int32_t n, q4x_err *e
 }
 
 static int room_for_logits(q4x_run *r, int32_t rows, q4x_err *err) {
+    if (r->dev) return q4x_run_dev_logits(r, rows, err);
     if (rows <= r->cap_logits) return 0;
     float *p = realloc(r->logits, (size_t)rows * (size_t)r->plan->d.V * sizeof(float));
     if (!p) return q4x_fail(err, Q4X_E_NOMEM, "logits: no memory for %d rows of %d", rows, r->plan->d.V);
@@ -386,18 +417,18 @@ int q4x_run_forward(q4x_run *r, const int32_t *ids, int32_t n, int all_logits, q
     if ((rc = room_for_logits(r, all_logits ? n : 1, err)) || (rc = room_for_before(r, err))) return rc;
     if (r->dynamic) resolve(r);
     q4x_plants_forward(r->plants, r->nforward);
-    if (r->dev && (rc = q4x_run_dev_begin(r, all_logits ? n : 1, err))) return rc;
+    if (r->dev && (rc = q4x_run_dev_begin(r, err))) return rc;
     k_call base = {.Tcall = n,
                    .Tc = r->pos + n,
                    .d = &r->plan->d,
-                   .scratch = r->scratch,
-                   .scratch_n = r->scratch_n,
+                   .scratch = r->dev ? NULL : r->scratch,
+                   .scratch_n = r->dev ? 0 : r->scratch_n,
                    .nth = r->nth};
     for (int32_t t0 = 0; t0 < n; t0 += r->tile) {
         base.t0 = t0;
         base.T = n - t0 < r->tile ? n - t0 : r->tile;
         base.pos0 = r->pos + t0;
-        if (r->dev) rc = q4x_run_dev_tile(r, ids + t0, base.T, err);
+        if (r->dev) rc = q4x_run_dev_tile(r, ids + t0, t0, base.T, all_logits, err);
         for (int32_t i = 0; i < r->plan->nnodes && !rc; i++) rc = step(r, i, &base, ids + t0, all_logits, err);
         if (rc) break;
     }

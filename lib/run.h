@@ -24,6 +24,10 @@ const k_dims *q4x_net_dims(const q4x_net *n);
  * is copied, the net borrowed. Errors: a lever whose scope matches no node that reads it, a context out of range, a
  * device that is not there, no memory. */
 int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err);
+/* The same for a run whose forwards may give a logit row for each id: a device's memory is held to that from the start,
+ * not when such a forward comes. */
+int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, int all_logits, q4x_run **ret,
+                    q4x_err *err);
 void q4x_run_free(q4x_run *r); /* NULL is fine */
 /* Back to an empty sequence. */
 void q4x_run_reset(q4x_run *r);
@@ -77,6 +81,9 @@ void q4x_run_before_node(q4x_run *r, q4x_before_fn fn, void *ctx); /* NULL: none
 /* Where the device has what an operand or the output of a call has here: the values are those of the last node that
  * wrote there. NULL: nowhere. */
 const void *q4x_run_there(const q4x_run *r, const void *operand);
+/* For a call of its ops that the host is to state bands of: c->scratch and c->scratch_n are the host's, allocated when
+ * first asked for. They may be given to others once the call was used. Errors: no memory. */
+int q4x_run_scratch_here(q4x_run *r, k_call *c, q4x_err *err);
 /* State buffer i as it lies there after the last forward; f is NULL where only the host has it. */
 k_state q4x_run_state_there(const q4x_run *r, int32_t i);
 /* The error of a device's failure in this forward, found by what the caller asked of it beside the nodes (taps): with

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "kernels/dev_shape.h"
+#include "kernels/matmul.h"
 #include "kernels/ops.h"
+#include "lib/ahead.h"
 #include "lib/arena.h"
 #include "lib/net_dev.h"
 #include "lib/run_int.h"
@@ -17,20 +19,24 @@ struct q4x_run_dev {
     char *fit;              /* [nnodes]: its weights were looked at */
     float *arena, *scratch; /* in it */
     int64_t scratch_n;
-    k_state *st; /* [nstates], f in it; those that only the host has: NULL */
-    float *logits;
-    int32_t cap_logits;
+    k_state *st;             /* [nstates], f in it; those that only the host has: NULL */
+    float *logits;           /* rows of a pass */
+    int32_t cap_logits;      /* there are so many; r->cap_logits are here */
+    int64_t logits_at;       /* floats of r->logits before those that lie there now */
     int32_t *ids;            /* of the tile */
     const int32_t *tile_ids; /* the same on the host */
-    int64_t *rows_here;      /* [nstates] of each state: rows 0 .. that are here as they are there */
-    char *made_here;         /* [nnodes]: its last output is here as it is there */
+    float *places;           /* pinned, two: what copies of this turn and of the one before read */
+    int64_t place_n;    /* floats of one: ids of a tile, behind them outputs of the host's ops as in the arena's end */
+    int64_t host_n;     /* of these outputs */
+    char *wanted_there; /* [nnodes]: another op of the device reads the output */
+    int64_t *rows_here; /* [nstates] of each state: rows 0 .. that are here as they are there */
+    char *made_here;    /* [nnodes]: its last output is here as it is there */
     struct {
         float *there, *here;
         int64_t *off, n;
     } other;          /* the arena that is not in use: outputs held to the end of the next layer, or not */
     int32_t held;     /* 1: in use they are */
     void *held_block; /* where the one that holds them lies on the device */
-    int32_t pending;  /* copies from the host's arena may be under way */
     int32_t at;       /* the node enqueued last, or being enqueued; -1: none of this tile */
     uint32_t tile;    /* serial number of the tile, for marks */
     int32_t failed;   /* code of a failure that could not be reported */
@@ -114,7 +120,7 @@ static int failed_in(const q4x_run *r, int code, q4x_err *err) {
 
 /* ---- memory ---- */
 
-/* What a lever needs of a library, before anything is allocated beside it. */
+/* What a lever needs of a library. */
 static int open_library(const q4x_run *r, q4x_err *err) {
     char why[400], text[128];
     for (int i = 0; i < r->arm.nitems; i++) {
@@ -136,15 +142,32 @@ int q4x_run_dev_open(q4x_run *r, q4x_err *err) {
         return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: there %s %d here, from 0 on", r->arm.device_index,
                         info.count == 1 ? "is" : "are", info.count);
     int code = k_dev_open(r->arm.device_index, &r->dev->dev);
-    return code ? refused(r, code, "cannot be opened", err) : open_library(r, err);
+    return code ? refused(r, code, "cannot be opened", err) : 0;
 }
 
-float *q4x_run_dev_arena(q4x_run *r, int64_t n) {
+static int32_t rows_of_a_pass(const q4x_run *r) {
+    return r->tile < r->n_ctx ? r->tile : (int32_t)r->n_ctx;
+}
+
+static double mib(uint64_t bytes) {
+    return (double)bytes / (1 << 20);
+}
+
+/* n floats of the host, which copies need not wait for. */
+static int pin(const q4x_run *r, int64_t n, const char *what, float **ret, q4x_err *err) {
     void *p = NULL;
-    if (n > INT64_MAX / (int64_t)sizeof(float) || k_dev_pinned(&r->dev->dev, (size_t)n * sizeof(float), &p))
-        return NULL;
-    memset(p, 0, (size_t)n * sizeof(float));
-    return p;
+    const int code = k_dev_pinned(&r->dev->dev, (size_t)n * sizeof(float), &p);
+    *ret = p;
+    if (!code) return 0;
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no %.1f MiB of pinned memory of the host for %s: %s",
+                    r->arm.device_index, mib(4 * (uint64_t)n), what, k_dev_text(code));
+}
+
+int q4x_run_dev_arena(q4x_run *r, q4x_err *err) {
+    r->arena_n = q4x_arena_ahead(r->plan, rows_of_a_pass(r), r->arena_n, r->off);
+    int rc = pin(r, r->arena_n, "activations", &r->arena, err);
+    if (!rc) memset(r->arena, 0, (size_t)r->arena_n * sizeof(float));
+    return rc;
 }
 
 /* Only the host has the history of ids. */
@@ -153,7 +176,7 @@ static int on_device(const q4x_run *r, int32_t state) {
 }
 
 static q4x_arena_device sizes_of(const q4x_run *r) {
-    return q4x_arena_on_device(r->plan, r->arena_n, r->tile, r->n_ctx);
+    return q4x_arena_on_device(r->plan, r->arena_n, r->tile, r->n_ctx, r->all_logits);
 }
 
 void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch) {
@@ -163,49 +186,113 @@ void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint
     *scratch = 4 * (uint64_t)(s.scratch + s.ids);
 }
 
-static double mib(uint64_t bytes) {
-    return (double)bytes / (1 << 20);
-}
-
-/* Told before anything is allocated, with all numbers. */
-static int check_room(const q4x_run *r, const q4x_arena_device *s, q4x_err *err) {
-    uint64_t weights = 0, there, total, run = 4 * (uint64_t)(s->arena + s->scratch + s->ids + s->logits),
-             states = 4 * (uint64_t)s->states;
+/* Told before the weights are moved, with all numbers. taken: what the library has of its part already. */
+static int check_room(const q4x_run *r, const q4x_arena_device *s, uint64_t library, uint64_t taken, q4x_err *err) {
+    uint64_t weights = 0, there, total;
+    const uint64_t run = 4 * (uint64_t)(s->arena + s->scratch + s->ids), logits = 4 * (uint64_t)s->logits,
+                   states = 4 * (uint64_t)s->states;
+    char more[64] = "";
     if (!q4x_net_dev_has(r->net, r->arm.device_index)) {
         int rc = q4x_net_dev_bytes(r->net, &weights, err);
         if (rc) return rc;
     }
+    const uint64_t all = weights + run + states + logits + library;
     int code = k_dev_memory(&r->dev->dev, &there, &total);
     if (code) return refused(r, code, "does not say how much memory it has", err);
-    if (weights + run + states <= there) return 0;
-    return q4x_fail(
-        err, Q4X_E_DEVICE,
-        "device cuda/%d: %.1f MiB are needed (weights %.1f, states of %lld positions %.1f, activations %.1f), "
-        "%.1f of %.1f are free; use a smaller context, a smaller model or --device cpu",
-        r->arm.device_index, mib(weights + run + states), mib(weights), (long long)r->n_ctx, mib(states), mib(run),
-        mib(there), mib(total));
+    if (all - taken <= there) return 0;
+    if (library) snprintf(more, sizeof more, ", cuBLAS %.1f", mib(library));
+    return q4x_fail(err, Q4X_E_DEVICE,
+                    "device cuda/%d: %.1f MiB are needed (weights %.1f, states of %lld positions %.1f, activations "
+                    "%.1f, logits %.1f%s), %.1f of %.1f are free; use a smaller context, %sa smaller model or --device "
+                    "cpu",
+                    r->arm.device_index, mib(all), mib(weights), (long long)r->n_ctx, mib(states), mib(run),
+                    mib(logits), more, mib(there + taken), mib(total), r->all_logits ? "the last logit row, " : "");
+}
+
+/* The library comes behind a first look, so that all is counted, and before another: it takes more than its part. */
+static int find_room(q4x_run *r, const q4x_arena_device *s, q4x_err *err) {
+    int uses = 0, rc;
+    for (int i = 0; i < r->arm.nitems; i++) uses |= q4x_item_library(&r->arm.item[i]);
+    if ((rc = check_room(r, s, uses ? K_GEMM_ROOM : 0, 0, err)) || !uses) return rc;
+    if ((rc = open_library(r, err))) return rc;
+    return check_room(r, s, K_GEMM_ROOM, K_GEMM_ROOM, err);
+}
+
+/* The places of the host's ops, and whose output goes there. */
+static int make_places(q4x_run *r, const q4x_arena_device *s, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    const q4x_plan *p = r->plan;
+    d->host_n = s->host;
+    d->place_n = s->ids + s->host;
+    for (int32_t i = 0; i < p->nnodes; i++)
+        for (int32_t k = 0; k < p->node[i].nin; k++)
+            if (p->node[i].in[k] >= 0 && !k_dev_on_host((int32_t)p->node[i].op))
+                d->wanted_there[q4x_arena_owner(p, p->node[i].in[k])] = 1;
+    return pin(r, 2 * d->place_n, "ids and rows of tables", &d->places, err);
+}
+
+/* Room for so many rows of logits on the device; what is there is lost. */
+static int logits_there(q4x_run *r, int32_t rows, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    const size_t bytes = (size_t)rows * (size_t)r->plan->d.V * sizeof(float);
+    void *p = NULL;
+    char what[64];
+    if (rows <= d->cap_logits) return 0;
+    const int code = k_dev_alloc(&d->dev, bytes, &p);
+    snprintf(what, sizeof what, "%d rows of %d logits", rows, r->plan->d.V);
+    if (code) return q4x_dev_no_room(&d->dev, what, bytes, code, err);
+    k_dev_free(&d->dev, d->logits);
+    d->logits = p;
+    d->cap_logits = rows;
+    return 0;
+}
+
+/* And here. */
+static int logits_here(q4x_run *r, int32_t rows, q4x_err *err) {
+    char what[64];
+    float *p;
+    if (rows <= r->cap_logits) return 0;
+    snprintf(what, sizeof what, "%d rows of %d logits", rows, r->plan->d.V);
+    int rc = pin(r, (int64_t)rows * r->plan->d.V, what, &p, err);
+    if (rc) return rc;
+    k_dev_unpin(&r->dev->dev, r->logits);
+    r->logits = p;
+    r->cap_logits = rows;
+    return 0;
+}
+
+int q4x_run_dev_logits(q4x_run *r, int32_t rows, q4x_err *err) {
+    const int32_t pass = rows_of_a_pass(r);
+    int rc = logits_there(r, rows < pass ? rows : pass, err);
+    return rc ? rc : logits_here(r, rows, err);
+}
+
+/* Everything but weights and logits, in one block. */
+static int make_block(q4x_run *r, const q4x_arena_device *s, q4x_err *err) {
+    q4x_run_dev *d = r->dev;
+    const size_t bytes = 4 * (size_t)(s->arena + s->states + s->scratch + s->ids);
+    void *p = NULL;
+    int code = k_dev_alloc(&d->dev, bytes, &p);
+    d->block = p;
+    if (!code) code = k_dev_zero(&d->dev, d->block, bytes);
+    return code ? q4x_dev_no_room(&d->dev, "activations and states", bytes, code, err) : 0;
 }
 
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {
     q4x_run_dev *d = r->dev;
     const q4x_arena_device s = sizes_of(r);
-    void *p = NULL;
-    int rc = check_room(r, &s, err), code;
+    int rc = find_room(r, &s, err);
     if (rc || (rc = q4x_net_dev_get(r->net, r->arm.device_index, &d->net, err))) return rc;
     d->st = calloc((size_t)r->plan->nstates + 1, sizeof *d->st);
     d->rows_here = calloc((size_t)r->plan->nstates + 1, sizeof *d->rows_here);
     d->made_here = calloc((size_t)r->plan->nnodes, 1);
+    d->wanted_there = calloc((size_t)r->plan->nnodes, 1);
     d->fit = calloc((size_t)r->plan->nnodes, 1);
-    if (!d->st || !d->rows_here || !d->made_here || !d->fit)
+    if (!d->st || !d->rows_here || !d->made_here || !d->wanted_there || !d->fit)
         return q4x_fail(err, Q4X_E_NOMEM, "run: out of memory for states");
-    const size_t bytes = 4 * (size_t)(s.arena + s.states + s.scratch + s.ids);
-    code = k_dev_alloc(&d->dev, bytes, &p);
-    d->block = p;
-    if (code || (code = k_dev_zero(&d->dev, d->block, bytes)) ||
-        (code = k_dev_alloc(&d->dev, 4 * (size_t)s.logits, &p)))
-        return refused(r, code, "no room for activations and states", err);
-    d->logits = p;
-    d->cap_logits = 1;
+    if ((rc = make_block(r, &s, err)) || (rc = make_places(r, &s, err)) ||
+        (rc = logits_there(r, r->all_logits ? rows_of_a_pass(r) : 1, err)) || (rc = logits_here(r, 1, err)))
+        return rc;
     d->arena = d->block;
     d->scratch = d->arena + s.arena;
     d->scratch_n = s.scratch;
@@ -228,12 +315,15 @@ void q4x_run_dev_free(q4x_run *r) {
     k_dev_free(&d->dev, d->logits);
     k_dev_free(&d->dev, d->held_block);
     k_dev_unpin(&d->dev, r->arena);
+    k_dev_unpin(&d->dev, r->logits);
+    k_dev_unpin(&d->dev, d->places);
     k_dev_unpin(&d->dev, d->other.here);
     free(d->other.off);
     k_dev_close(&d->dev);
     free(d->st);
     free(d->rows_here);
     free(d->made_here);
+    free(d->wanted_there);
     free(d->fit);
     free(d);
 }
@@ -244,6 +334,7 @@ void q4x_run_dev_free(q4x_run *r) {
  * what is free, all goes on. */
 static void make_held(q4x_run *r) {
     q4x_run_dev *d = r->dev;
+    q4x_err ignored = {0};
     int64_t *off = calloc((size_t)r->plan->nnodes, sizeof *off);
     const int64_t n = off ? q4x_arena_held_fit(r->plan, r->tile, r->n_ctx, off) : 0;
     uint64_t there = 0, total;
@@ -253,8 +344,8 @@ static void make_held(q4x_run *r) {
         free(off);
         return;
     }
-    float *here = q4x_run_dev_arena(r, n);
-    if (!here || k_dev_zero(&d->dev, block, 4 * (size_t)n)) {
+    float *here = NULL;
+    if (pin(r, n, "activations", &here, &ignored) || k_dev_zero(&d->dev, block, 4 * (size_t)n)) {
         k_dev_unpin(&d->dev, here);
         k_dev_free(&d->dev, block);
         free(off);
@@ -321,40 +412,40 @@ k_state q4x_run_state_there(const q4x_run *r, int32_t i) {
 
 /* ---- forward ---- */
 
-static int room_for_logits(q4x_run *r, int32_t rows, q4x_err *err) {
-    q4x_run_dev *d = r->dev;
-    void *p = NULL;
-    if (rows <= d->cap_logits) return 0;
-    int code = k_dev_alloc(&d->dev, (size_t)rows * (size_t)r->plan->d.V * sizeof(float), &p);
-    if (code)
-        return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no room for %d rows of %d logits: %s", r->arm.device_index,
-                        rows, r->plan->d.V, k_dev_text(code));
-    k_dev_free(&d->dev, d->logits);
-    d->logits = p;
-    d->cap_logits = rows;
-    return 0;
+int q4x_run_dev_begin(q4x_run *r, q4x_err *err) {
+    return r->dev->failed ? refused(r, r->dev->failed, "its states were lost", err) : 0;
 }
 
-int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err) {
-    q4x_run_dev *d = r->dev;
-    if (d->failed) return refused(r, d->failed, "its states were lost", err);
-    return room_for_logits(r, rows, err);
+/* This turn's place, where ids lie first. */
+static float *turn_place(const q4x_run_dev *d) {
+    return d->places + d->dev.turn % 2 * d->place_n;
 }
 
-int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err) {
+int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t t0, int32_t T, int all_logits, q4x_err *err) {
     q4x_run_dev *d = r->dev;
     d->tile_ids = ids;
+    d->logits_at = all_logits ? (int64_t)t0 * r->plan->d.V : 0;
     d->at = -1;
     d->tile++;
     int code = k_dev_mark(&d->dev, mark_of(d, 0));
-    if (!code) code = k_dev_put(&d->dev, d->ids, ids, (size_t)T * sizeof *ids);
-    return code ? failed_in(r, code, err) : 0;
+    if (!code) code = k_dev_turn(&d->dev);
+    if (code) return failed_in(r, code, err);
+    memcpy(turn_place(d), ids, (size_t)T * sizeof *ids);
+    code = k_dev_put(&d->dev, d->ids, turn_place(d), (size_t)T * sizeof *ids);
+    if (code) return failed_in(r, code, err);
+    q4x_read_ahead(q4x_net_model(r->net), r->plan, r->st, ids, T);
+    return 0;
 }
 
 int q4x_run_dev_end(q4x_run *r, q4x_err *err) {
     int code = k_dev_wait(&r->dev->dev);
-    r->dev->pending = 0;
     return code ? failed_in(r, code, err) : 0;
+}
+
+/* Where the device has the output of node i, which is at out here. */
+static float *out_there(const q4x_run *r, int32_t i, const float *out) {
+    const q4x_run_dev *d = r->dev;
+    return i == r->plan->logits ? d->logits + (out - r->logits - d->logits_at) : d->arena + (out - r->arena);
 }
 
 k_call q4x_run_dev_call(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_MAXST]) {
@@ -368,7 +459,7 @@ k_call q4x_run_dev_call(const q4x_run *r, int32_t i, const k_call *c, k_state st
         else
             x.in[k] = d->arena + (c->in[k] - r->arena);
     }
-    x.out = i == r->plan->logits ? d->logits + (c->out - r->logits) : d->arena + (c->out - r->arena);
+    x.out = out_there(r, i, c->out);
     memcpy(x.w, w->w, sizeof x.w);
     memcpy(x.w_dev, w->w_dev, sizeof x.w_dev);
     memcpy(x.par, w->par, sizeof x.par);
@@ -391,9 +482,9 @@ static int inside(const float *p, int64_t n, const float *buffer, int64_t cap) {
 const void *q4x_run_there(const q4x_run *r, const void *operand) {
     const q4x_run_dev *d = r->dev;
     if (!d) return NULL;
-    if (inside(operand, 0, r->arena, r->arena_n)) return d->arena + ((const float *)operand - r->arena);
-    if (r->logits && inside(operand, 0, r->logits, (int64_t)r->cap_logits * r->plan->d.V))
-        return d->logits + ((const float *)operand - r->logits);
+    if (inside(operand, 1, r->arena, r->arena_n)) return d->arena + ((const float *)operand - r->arena);
+    if (r->logits && inside(operand, 1, r->logits + d->logits_at, (int64_t)d->cap_logits * r->plan->d.V))
+        return d->logits + ((const float *)operand - r->logits - d->logits_at);
     return NULL;
 }
 
@@ -471,16 +562,25 @@ static size_t out_bytes(const k_call *c) {
     return (size_t)c->T * (size_t)c->cols * sizeof(float);
 }
 
-/* An op that the device has not: here, then its output goes there. */
+/* An op that the device has not: here, while the device is at work on what was enqueued before; then its output goes
+ * there, if anyone reads it there, ahead of the ops. Where hooks look or plants act all have it, in the order of the
+ * nodes: what measures there may still read what lay there. */
 static int step_on_host(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
     q4x_run_dev *d = r->dev;
-    int code = d->pending ? k_dev_wait(&d->dev) : 0; /* its output may still be read by the last copy */
-    if (code) return failed_in(r, code, err);
-    k_ops[r->plan->node[i].op].cpu(c);
-    d->made_here[i] = 1;
-    d->pending = 1;
+    const int seen = r->fn || r->plants;
+    float *from = turn_place(d) + (d->place_n - d->host_n) + (c->out - r->arena) - (r->arena_n - d->host_n);
+    k_call x = *c;
+    int code = 0;
+    if (!seen && d->wanted_there[i]) x.out = from;
+    k_ops[r->plan->node[i].op].cpu(&x);
+    d->made_here[i] = x.out == c->out;
     d->at = i;
-    code = k_dev_put(&d->dev, d->arena + (c->out - r->arena), c->out, out_bytes(c));
+    if (seen) {
+        memcpy(from, c->out, out_bytes(c));
+        code = k_dev_put(&d->dev, out_there(r, i, c->out), from, out_bytes(c));
+    } else if (d->wanted_there[i]) {
+        code = k_dev_put_ahead(&d->dev, out_there(r, i, c->out), from, out_bytes(c));
+    }
     if (!code) code = k_dev_mark(&d->dev, mark_of(d, i + 1));
     return code ? failed_in(r, code, err) : 0;
 }
@@ -531,8 +631,7 @@ int q4x_run_dev_step(q4x_run *r, int32_t i, const k_call *c, int here, q4x_err *
 }
 
 int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err) {
-    float *out = i == r->plan->logits ? r->dev->logits + (c->out - r->logits) : r->dev->arena + (c->out - r->arena);
-    int code = k_dev_put(&r->dev->dev, out, c->out, out_bytes(c));
+    int code = k_dev_put(&r->dev->dev, out_there(r, i, c->out), c->out, out_bytes(c));
     if (!code) code = k_dev_wait(&r->dev->dev);
     return code ? failed_in(r, code, err) : 0;
 }

@@ -2,7 +2,8 @@
  *
  * A run on a device keeps arena, states, scratch and logits there, laid out as here. The buffers on the host are then a
  * mirror: what a node reads, makes and changes is copied back where a hook asks for it (or a plant acts), so that it
- * sees what it sees of a run on the host; else nothing but the logits comes back.
+ * sees what it sees of a run on the host; else nothing but the logits comes back, and nothing waits for the device
+ * before the forward ends.
  */
 #ifndef Q4X_RUN_INT_H
 #define Q4X_RUN_INT_H
@@ -31,7 +32,9 @@ struct q4x_run {
     int32_t keep;   /* hooks want the state from before the tile */
     k_state before; /* that copy, of the node at hand; allocated at the first forward that needs it */
     float *scratch;
-    int64_t scratch_n; /* floats a thread */
+    int64_t scratch_n;   /* floats a thread */
+    int64_t scratch_cap; /* on a device, until an op runs here: what the choice needs */
+    int32_t all_logits;  /* forwards may give a row for each id */
     float *logits;
     int32_t n_logits, cap_logits;
     int32_t chosen; /* 1: top_* hold the choice on the last forward's logits */
@@ -48,8 +51,8 @@ struct q4x_run {
 
 /* Open the arm's device: before anything is allocated for it. */
 int q4x_run_dev_open(q4x_run *r, q4x_err *err);
-/* The host arena of a run on a device; q4x_run_dev_free frees it. NULL: no memory. */
-float *q4x_run_dev_arena(q4x_run *r, int64_t n);
+/* r->arena, of r->arena_n floats, for a run on a device; q4x_run_dev_free frees it. */
+int q4x_run_dev_arena(q4x_run *r, q4x_err *err);
 /* Upload the weights, if need be, and allocate the rest, once the layout is known. */
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err);
 void q4x_run_dev_free(q4x_run *r);
@@ -64,9 +67,11 @@ void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint
 /* Empty states, as those on the host are now; a failure shows in the next forward. */
 void q4x_run_dev_reset(q4x_run *r);
 
-/* A forward begins (rows of logits it will give), a tile of T ids, a forward ends: its logits are here. */
-int q4x_run_dev_begin(q4x_run *r, int32_t rows, q4x_err *err);
-int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t T, q4x_err *err);
+/* Room for so many logit rows here, in r->logits, and for those of a pass there. */
+int q4x_run_dev_logits(q4x_run *r, int32_t rows, q4x_err *err);
+/* A forward begins, a tile of T ids (all_logits: a row for each), a forward ends: its logits are here. */
+int q4x_run_dev_begin(q4x_run *r, q4x_err *err);
+int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t t0, int32_t T, int all_logits, q4x_err *err);
 int q4x_run_dev_end(q4x_run *r, q4x_err *err);
 /* What node i is about to read is here too. */
 int q4x_run_dev_operands(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);

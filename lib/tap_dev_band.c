@@ -76,7 +76,8 @@ static int keep_rows(q4x_tapset *t, const q4x_piece *p, k_state *st, q4x_err *er
 int q4x_tapdev_band_take(q4x_tapset *t, q4x_piece *p, q4x_err *err) {
     const q4x_node *n = &t->plan->node[p->ev.node];
     k_call *c = &p->call->c;
-    int rc = 0;
+    int rc = q4x_run_scratch_here(t->run, c, err);
+    if (rc) return rc;
     c->lv = &p->call->lv;
     c->out = p->c.reads ? (float *)(void *)(p->c0 + p->c.out_at) : NULL;
     for (int32_t k = 0; k < n->nin; k++)

@@ -108,8 +108,17 @@ static void device(void **state) {
             fail_msg("%s: weights %llu, and the file's come to %llu", models[i], (unsigned long long)gpu.weights,
                      (unsigned long long)all);
         for (int s = 0; s < Q4X_NEED_STATES; s++) kinds += gpu.state[s];
-        assert_true(kinds == gpu.states && gpu.tile == cpu.tile && gpu.pinned == cpu.arena && cpu.pinned == 0);
-        assert_true(gpu.arena >= cpu.arena && gpu.arena < cpu.arena + 256);
+        uint64_t host = 0, row = 4 * (uint64_t)p->d.V; /* host: what the device's own ops do not make, of a pass */
+        for (int32_t k = 0; k < p->nnodes; k++)
+            if (k_dev_on_host((int32_t)p->node[k].op)) host += 4 * (uint64_t)(gpu.tile * p->node[k].cols);
+        assert_true((host > 0) == (p->d.P > 0));
+        assert_true(kinds == gpu.states && gpu.tile == cpu.tile && cpu.pinned == 0 && cpu.pinned_all == 0);
+        assert_true(gpu.arena >= cpu.arena + host && gpu.arena < cpu.arena + host + 512);
+        assert_true(gpu.pinned >= cpu.arena + 3 * host + row &&
+                    gpu.pinned < cpu.arena + 3 * host + row + 8 * 640 + 2048);
+        assert_true(gpu.pinned_all == gpu.pinned + 639 * row);
+        assert_true(gpu.logits == row && gpu.logits_all == (uint64_t)gpu.tile * row && cpu.logits_all == 640 * row);
+        assert_true(gpu.library == 32 << 20 && cpu.library == 0);
         assert_true(gpu.states < cpu.states + 256 * (uint64_t)p->nstates);
         assert_true(gpu.states + cpu.state[Q4X_NEED_NGRAM] >= cpu.states); /* the history of ids is the host's */
         assert_true(gpu.scratch >= 4 * (uint64_t)k_dev_scratch(&p->d, gpu.tile, 640) + 4 * (uint64_t)gpu.tile);

@@ -1,5 +1,6 @@
 /* e_need.c: the memory that a run on a device, and its taps, are said to need is what they take of the emulated one,
- * byte for byte and part by part. */
+ * byte for byte and part by part, pinned memory of the host too, with the lever and the option that take more; and every
+ * part that cannot be had is named with its number. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 #include <cmocka.h>
 
 #include "lib/need.h"
+#include "lib/run_int.h"
 #include "tests/emu/emu.h"
 #include "tests/h_forward.h"
 
@@ -18,6 +20,27 @@ typedef unsigned long long ull;
 static void same(const char *model, int64_t ctx, const char *part, uint64_t said, uint64_t taken) {
     if (said != taken)
         fail_msg("%s, %lld positions: %s: said %llu, taken %llu", model, (long long)ctx, part, (ull)said, (ull)taken);
+}
+
+enum { MARK = 64 /* bytes of pinned memory of an open device */ };
+
+/* What lever and option take more: rows 1: a logit row for each id. */
+static void more(const char *model, const q4x_net *net, int64_t ctx, const char *spec, int rows, const q4x_need *n) {
+    q4x_err err = {0};
+    q4x_run *r = NULL;
+    q4x_arm arm;
+    int32_t ids[64];
+    const int32_t count = ctx < 64 ? (int32_t)ctx : 64;
+    for (int32_t i = 0; i < count; i++) ids[i] = i;
+    if (q4x_arm_parse(spec, &arm, &err) || q4x_run_new_all(net, &arm, ctx, 0, rows, &r, &err)) fail_msg("%s", err.msg);
+    const uint64_t all = n->own + (rows ? n->logits_all - n->logits : 0) + (strchr(spec, '=') ? n->library : 0);
+    same(model, ctx, spec, all, emu.used);
+    if (rows && ctx <= 5) { /* and no forward takes more */
+        if (q4x_run_forward(r, ids, count, 1, &err)) fail_msg("%s", err.msg);
+        same(model, ctx, "all rows", all, emu.used);
+        same(model, ctx, "pinned, all rows", n->pinned_all, emu.pinned - 2 * MARK);
+    }
+    q4x_run_free(r);
 }
 
 /* Returns what need says of all. */
@@ -33,6 +56,8 @@ static uint64_t one(const char *model, const q4x_net *net, int64_t ctx) {
     assert_true(emu.ops == before); /* no device is asked */
     if (q4x_run_new(net, &arm, ctx, 0, &r, &err)) fail_msg("%s", err.msg);
     same(model, ctx, "all", n.own, emu.used);
+    same(model, ctx, "pinned", n.pinned, emu.pinned - 2 * MARK);
+    assert_true(r->scratch_cap == 3 * q4x_net_dims(net)->V); /* of the host: to choose a token, and no more */
     q4x_run_memory(r, &arena, &states, &scratch);
     same(model, ctx, "arena", n.arena, arena);
     same(model, ctx, "states", n.states, states);
@@ -40,6 +65,8 @@ static uint64_t one(const char *model, const q4x_net *net, int64_t ctx) {
     q4x_run_free(r);
     same(model, ctx, "weights", n.weights, emu.used); /* they stay with the net */
     same(model, ctx, "logits", n.logits, n.own - n.weights - arena - states - scratch);
+    more(model, net, ctx, "cuda", 1, &n);
+    more(model, net, ctx, "cuda:gemm=cublas", 0, &n);
     return n.own;
 }
 
@@ -129,32 +156,85 @@ static void taps(void **state) {
     print_message("    %d contexts\n", compared);
 }
 
-/* A device with exactly that much takes the run; one with a byte less refuses it. */
+/* A device with exactly that much takes the run; one with a byte less refuses it, with all of it in the number. */
 static void just_enough(void **state) {
-    q4x_err err = {0};
-    q4x_need n;
-    q4x_arm arm;
-    q4x_net *net = h_net("tests/golden/micro-a");
+    static const struct {
+        const char *spec, *says;
+        int rows;
+    } want[] = {{"cuda", "logits 0.0)", 0}, {"cuda", "the last logit row", 1}, {"cuda:gemm=cublas", "cuBLAS 32.0)", 0}};
     const size_t all = emu.memory;
     (void)state;
-    if (q4x_need_of(net, 1, 64, 0, &n, &err) || q4x_arm_parse("cuda", &arm, &err)) fail_msg("%s", err.msg);
-    /* of one net, and again of the same file opened anew */
-    for (int less = 0; less < 2; less++) {
-        q4x_run *r = NULL;
-        emu.memory = n.own - (size_t)less;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        for (int less = 0; less < 2; less++) { /* each time without weights there */
+            q4x_err err = {0};
+            q4x_need n;
+            q4x_arm arm;
+            q4x_run *r = NULL;
+            char number[40];
+            q4x_net *net = h_net("tests/golden/micro-a");
+            if (q4x_need_of(net, 1, 64, 0, &n, &err) || q4x_arm_parse(want[i].spec, &arm, &err))
+                fail_msg("%s", err.msg);
+            const uint64_t need = n.own + (want[i].rows ? n.logits_all - n.logits : 0) + (i == 2 ? n.library : 0);
+            emu.memory = need - (size_t)less;
+            int rc = q4x_run_new_all(net, &arm, 64, 0, want[i].rows, &r, &err);
+            emu.memory = all;
+            if (rc != (less ? Q4X_E_DEVICE : 0)) fail_msg("%d of a byte less: %d, %s", less, rc, err.msg);
+            snprintf(number, sizeof number, ": %.1f MiB are needed (", (double)need / 1048576);
+            if (less && (!strstr(err.msg, number) || !strstr(err.msg, want[i].says))) fail_msg("%s", err.msg);
+            if (less) print_message("    %s\n", err.msg);
+            q4x_run_free(r);
+            q4x_net_close(net);
+            assert_true(emu.used == 0 && emu.live == 0);
+        }
+}
+
+/* What was there when it was counted is not there when it is asked for: each part by itself, of the device and pinned;
+ * then rows of logits that nobody spoke of. */
+static void refused(void **state) {
+    static const struct {
+        const char *call, *says;
+        int nth;
+    } want[] = {{"cudaMalloc", "no room for the weights: ", 1},
+                {"cudaMalloc", "no room for activations and states: ", 2},
+                {"cudaMalloc", "no room for 1 rows of 256 logits: 0.0 MiB are needed, ", 3},
+                {"cudaHostAlloc", "MiB of pinned memory of the host for activations: out of memory", 2},
+                {"cudaHostAlloc", "MiB of pinned memory of the host for ids and rows of tables: out of memory", 4}};
+    enum { NWANT = sizeof want / sizeof *want };
+    q4x_err err = {0};
+    q4x_arm arm;
+    q4x_run *r = NULL;
+    const int32_t ids[] = {1, 2, 3};
+    (void)state;
+    assert_int_equal(q4x_arm_parse("cuda", &arm, NULL), 0);
+    for (int i = 0; i < NWANT; i++) {
+        q4x_net *net = h_net("tests/golden/micro-a");
+        emu_refuse(want[i].call, want[i].nth, 2);
         int rc = q4x_run_new(net, &arm, 64, 0, &r, &err);
-        emu.memory = all;
-        if (rc != (less ? Q4X_E_DEVICE : 0)) fail_msg("%d of a byte less: %d, %s", less, rc, err.msg);
-        q4x_run_free(r);
+        emu_refuse(NULL, 0, 0);
+        print_message("    %s\n", rc ? err.msg : "(accepted)");
+        assert_int_equal(rc, Q4X_E_DEVICE);
+        assert_non_null(strstr(err.msg, want[i].says));
+        assert_true(i > 2 || (strstr(err.msg, " MiB are needed, ") && strstr(err.msg, " are free: out of memory")));
         q4x_net_close(net);
-        net = h_net("tests/golden/micro-a"); /* without weights there */
+        assert_true(emu.used == 0 && emu.live == 0);
     }
+    q4x_net *net = h_net("tests/golden/micro-a");
+    if (q4x_run_new(net, &arm, 64, 0, &r, &err)) fail_msg("%s", err.msg);
+    for (int pinned = 0; pinned < 2; pinned++) {
+        emu_refuse(pinned ? "cudaHostAlloc" : "cudaMalloc", 1, 2);
+        assert_int_equal(q4x_run_forward(r, ids, 3, 1, &err), Q4X_E_DEVICE);
+        emu_refuse(NULL, 0, 0);
+        print_message("    %s\n", err.msg);
+        assert_non_null(strstr(err.msg, "3 rows of 256 logits"));
+    }
+    if (q4x_run_forward(r, ids, 3, 1, &err)) fail_msg("%s", err.msg); /* the run is as it was */
+    q4x_run_free(r);
     q4x_net_close(net);
 }
 
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(equals_a_run), cmocka_unit_test(taps),
-                                       cmocka_unit_test(just_enough)};
+                                       cmocka_unit_test(just_enough), cmocka_unit_test(refused)};
     return cmocka_run_group_tests_name("e_need", tests, NULL, NULL);
 }
