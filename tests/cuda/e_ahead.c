@@ -1,6 +1,6 @@
-/* e_ahead.c: what the host makes for a device, ids and rows of the n-gram table, on the emulated one. A forward waits for
- * the device once, at its end; the bits are the host's whether ops or copies come early or late; where a wait is left
- * out they are not. */
+/* e_ahead.c: what the host makes for a device, ids and rows of the n-gram table, on the emulated one. A forward waits
+ * for the device once, at its end; the bits are the host's whether ops or copies come early or late; where a wait is
+ * left out they are not. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
