@@ -93,6 +93,9 @@ static void test_map(void **state) {
     q4x_map_scattered(&m, 0, 5); /* advice, whatever the range: the bytes stay */
     q4x_map_scattered(&m, 6, 1);
     q4x_map_scattered(&m, 1, UINT64_MAX);
+    q4x_map_wanted(&m, 4, 1);
+    q4x_map_wanted(&m, 5, 1);
+    q4x_map_wanted(&m, 1, UINT64_MAX);
     assert_memory_equal(m.data, "hello", 5);
     assert_int_equal(truncate(path, 9), 0); /* longer is no harm */
     assert_int_equal(q4x_map_check(&m, path, &err), 0);
@@ -105,6 +108,7 @@ static void test_map(void **state) {
     q4x_map v = q4x_map_mem("abc", 3);
     assert_int_equal(q4x_map_check(&v, "v", &err), 0);
     q4x_map_scattered(&v, 0, 3);
+    q4x_map_wanted(&v, 0, 3);
     q4x_map_close(&v);
     unlink(path);
 }

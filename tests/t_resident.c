@@ -1,12 +1,16 @@
 /* t_resident.c [long]: rows of the n-gram table are gathered from the mapped file, never read whole: what is resident
  * stays within the pages that were touched and 200 MiB, and of the table only the rows of the ids that came are
  * touched. `tiny` with a table of 58 MB always; long: a cut of 1.8 GB at full width, 1.4 GB of it table, in TMPDIR.
+ * Rows that are asked for ahead are those that a forward then gathers.
  */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "lib/ahead.h"
 #include "lib/machine.h"
 #include "lib/run.h"
 #include "tests/check.h"
@@ -82,15 +86,82 @@ static void measure(const char *path, int forwards, double most_of_table) {
     q4x_net_close(net);
 }
 
+/* Which pages of the table the page cache has; returns how many. */
+static int64_t cached(const q4x_tensor *table, unsigned char *ret, size_t pages) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)table->data / page * page;
+    int64_t n = 0;
+    assert_int_equal(mincore((void *)at, pages * page, ret), 0);
+    for (size_t i = 0; i < pages; i++) n += ret[i] &= 1;
+    return n;
+}
+
+/* Three ids run after the rows of `asked` were asked for: 1 when that brought no page more. */
+static int brings_none(const char *path, const int32_t *asked) {
+    static const int32_t ids[] = {7, 8, 9};
+    q4x_err err = {0};
+    q4x_run *r = NULL;
+    q4x_arm arm;
+    forget(path);
+    q4x_net *net = h_net(path);
+    const q4x_plan *p = q4x_net_plan(net);
+    const q4x_model *m = q4x_net_model(net);
+    const q4x_tensor *table = q4x_model_find(m, "per_layer_token_embd.weight");
+    const size_t pages = table->bytes / (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *before = malloc(pages), *after = malloc(pages);
+    k_state *st = calloc((size_t)p->nstates, sizeof *st);
+    assert_true(before && after && st);
+    assert_rc_ok(q4x_arm_parse("cpu", &arm, &err), &err);
+    assert_rc_ok(q4x_run_new(net, &arm, 64, 0, &r, &err), &err);
+    for (int32_t i = 0; i < p->nstates; i++) st[i] = *q4x_run_state(r, i);
+    const int64_t first = cached(table, before, pages); /* beside the header, which was read */
+    if (2 * first > (int64_t)pages) skip();             /* a cache that cannot be emptied */
+    assert_int_equal(q4x_read_ahead(m, p, st, asked, 3), 3 * p->d.P);
+    assert_int_equal(q4x_read_ahead(m, p, st, asked, Q4X_AHEAD_MOST), 0); /* too many */
+    int64_t now = 0, then = -1;
+    for (int i = 0; i < 50 && (now != then || now == first); i++) { /* they come by themselves */
+        then = now;
+        usleep(100000);
+        now = cached(table, before, pages);
+    }
+    assert_true(now > first);
+    assert_rc_ok(q4x_run_forward(r, ids, 3, 0, &err), &err);
+    const int64_t all = cached(table, after, pages);
+    print_message("    %lld pages of %zu, %lld asked for, %lld after the forward\n", (long long)first, pages,
+                  (long long)now, (long long)all);
+    const int same = !memcmp(before, after, pages);
+    free(st);
+    free(before);
+    free(after);
+    q4x_run_free(r);
+    q4x_net_close(net);
+    return same;
+}
+
+static const char *temporary(void) {
+    static char path[4096];
+    const char *tmp = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/q4x-resident-%ld.gguf", tmp ? tmp : "/tmp", (long)getpid());
+    return path;
+}
+
+static void test_ahead(void **state) {
+    const char *path = temporary();
+    q4x_geometry g = *q4x_geometry_find("tiny");
+    (void)state;
+    g.ngram_base = 400009;
+    h_synth(path, &g, g.type, 0, 0, 0);
+    assert_true(brings_none(path, (int32_t[]){7, 8, 9}));
+    assert_false(brings_none(path, (int32_t[]){7, 9, 8})); /* the twin: other rows */
+    unlink(path);
+}
+
 static void test_resident(void **state) {
     (void)state;
 #if H_SANITIZER
     print_message("    a sanitizer owns memory\n");
     skip();
 #endif
-    const char *tmp = getenv("TMPDIR");
-    char path[4096];
-    snprintf(path, sizeof path, "%s/q4x-resident-%ld.gguf", tmp ? tmp : "/tmp", (long)getpid());
+    const char *path = temporary();
     q4x_geometry g = *q4x_geometry_find(is_long ? "qwen3.8-flash-next" : "tiny");
     if (is_long) g.L = 4, g.E = 16, g.V = 4096;
     g.ngram_base = is_long ? 1000003 : 400009;
@@ -102,7 +173,7 @@ static void test_resident(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resident)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resident), cmocka_unit_test(test_ahead)};
     is_long = argc > 1 && !strcmp(argv[1], "long");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
