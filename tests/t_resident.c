@@ -118,10 +118,11 @@ static int brings_none(const char *path, const int32_t *asked) {
     assert_int_equal(q4x_read_ahead(m, p, st, asked, 3), 3 * p->d.P);
     assert_int_equal(q4x_read_ahead(m, p, st, asked, Q4X_AHEAD_MOST), 0); /* too many */
     int64_t now = 0, then = -1;
-    for (int i = 0; i < 50 && (now != then || now == first); i++) { /* they come by themselves */
+    for (int i = 0, still = 0; i < 100 && (still < 5 || now == first); i++) { /* they come by themselves */
         then = now;
         usleep(100000);
         now = cached(table, before, pages);
+        still = now == then ? still + 1 : 0;
     }
     assert_true(now > first);
     assert_rc_ok(q4x_run_forward(r, ids, 3, 0, &err), &err);
