@@ -326,6 +326,10 @@ static __device__ __forceinline__ uint32_t k_signed_codes(uint32_t m, uint32_t s
     return (m ^ s) + 0xc0c0c0c0u - s;
 }
 
+static __device__ __forceinline__ uint32_t k_four_bytes(int32_t a, int32_t b, int32_t c, int32_t d) {
+    return (uint32_t)a | (uint32_t)b << 8 | (uint32_t)c << 16 | (uint32_t)d << 24;
+}
+
 struct k_four_book : k_four_own {
     static constexpr bool fused = true;
     typedef uint32_t entry;
@@ -357,9 +361,8 @@ template <> struct k_four<K_T_IQ2_XXS> : k_four_book {
 template <> struct k_four<K_T_IQ3_XXS> : k_four_book {
     static constexpr int32_t room = 256;
     static __device__ __forceinline__ entry table(int32_t i) {
-        uint32_t m = 0;
-        for (int32_t j = 0; j < 4; j++) m |= (uint32_t)k_nib_iq3xxs(K_TAB(k_iq3xxs_grid)[i], j) << 8 * j;
-        return m;
+        const uint16_t row = K_TAB(k_iq3xxs_grid)[i];
+        return k_four_bytes(k_nib_iq3xxs(row, 0), k_nib_iq3xxs(row, 1), k_nib_iq3xxs(row, 2), k_nib_iq3xxs(row, 3));
     }
     static __device__ __forceinline__ k_step step(const uint8_t *b, int32_t g) {
         return k_step{128.0f * (k_half_at(b) * ((float)(b[69 + 4 * g] >> 4) + 0.5f) * 0.5f), 1.0f};
@@ -373,9 +376,8 @@ template <> struct k_four<K_T_IQ3_XXS> : k_four_book {
 template <> struct k_four<K_T_IQ3_S> : k_four_book {
     static constexpr int32_t room = 512;
     static __device__ __forceinline__ entry table(int32_t i) {
-        uint32_t m = 0;
-        for (int32_t j = 0; j < 4; j++) m |= (uint32_t)k_nib_iq3s(K_TAB(k_iq3s_grid)[i], j) << 8 * j;
-        return m;
+        const uint16_t row = K_TAB(k_iq3s_grid)[i];
+        return k_four_bytes(k_nib_iq3s(row, 0), k_nib_iq3s(row, 1), k_nib_iq3s(row, 2), k_nib_iq3s(row, 3));
     }
     static __device__ __forceinline__ k_step step(const uint8_t *b, int32_t g) {
         return k_step{128.0f * (k_half_at(b) * (float)(1 + 2 * (b[106 + g / 2] >> 4 * (g % 2) & 15))), 1.0f};

@@ -44,14 +44,22 @@ static __device__ __forceinline__ int32_t k_topk_index(const k_topk_ranks *r, ui
     return (int32_t)(r->down ? low : r->n - 1 - low);
 }
 
-/* The thread's scores from those of `from` on, on their way together: element u is score from + u blockDim.x +
- * threadIdx.x. */
-static __device__ __forceinline__ void k_topk_ask(const k_topk_ranks *r, uint32_t from, float x[K_TOPK_AHEAD]) {
+/* fn(rank, is): of every score its rank, by whole warps: where i >= n is not. A thread's loads are on their way together. */
+template <typename F> static __device__ __forceinline__ void k_topk_each(const k_topk_ranks *r, const F &fn) {
+    for (uint32_t from = 0; from < r->n; from += K_TOPK_AHEAD * blockDim.x) {
+        float x[K_TOPK_AHEAD];
 #pragma unroll
-    for (int u = 0; u < K_TOPK_AHEAD; u++) {
-        const uint32_t i = from + (uint32_t)u * blockDim.x + threadIdx.x;
-        x[u] = i < r->n ? r->score[i] : 0.0f;
+        for (int u = 0; u < K_TOPK_AHEAD; u++) {
+            const uint32_t i = from + (uint32_t)u * blockDim.x + threadIdx.x;
+            x[u] = i < r->n ? r->score[i] : 0.0f;
+        }
+#pragma unroll
+        for (int u = 0; u < K_TOPK_AHEAD; u++) {
+            const uint32_t i = from + (uint32_t)u * blockDim.x + threadIdx.x;
+            fn(k_topk_rank(r, x[u], i), i < r->n);
+        }
     }
+    __syncthreads();
 }
 
 /* How many ranks that begin with `prefix`, the bits from at + width on, have which digit at `at`. */
@@ -59,17 +67,9 @@ static __device__ __forceinline__ void k_topk_count(const k_topk_ranks *r, uint6
                                                     k_topk_room *room) {
     for (int32_t b = (int32_t)threadIdx.x; b < K_TOPK_BINS; b += (int32_t)blockDim.x) room->bin[b] = 0;
     __syncthreads();
-    for (uint32_t from = 0; from < r->n; from += K_TOPK_AHEAD * blockDim.x) {
-        float x[K_TOPK_AHEAD];
-        k_topk_ask(r, from, x);
-#pragma unroll
-        for (int u = 0; u < K_TOPK_AHEAD; u++) {
-            const uint32_t i = from + (uint32_t)u * blockDim.x + threadIdx.x;
-            const uint64_t rank = k_topk_rank(r, x[u], i);
-            if (i < r->n && rank >> (at + width) == prefix) atomicAdd(&room->bin[rank >> at & ((1 << width) - 1)], 1);
-        }
-    }
-    __syncthreads();
+    k_topk_each(r, [&](uint64_t rank, bool is) {
+        if (is && rank >> (at + width) == prefix) atomicAdd(&room->bin[rank >> at & ((1 << width) - 1)], 1);
+    });
 }
 
 /* The digit of the rank that `need` - 1 of those counted exceed. */
@@ -107,23 +107,15 @@ static __device__ __forceinline__ uint64_t k_topk_cut(const k_topk_ranks *r, int
 /* list: the k ranks from cut on, in any order. */
 static __device__ __forceinline__ void k_topk_gather(const k_topk_ranks *r, uint64_t cut, int32_t *found,
                                                      uint64_t *list) {
-    for (uint32_t from = 0; from < r->n; from += K_TOPK_AHEAD * blockDim.x) {
-        float x[K_TOPK_AHEAD];
-        k_topk_ask(r, from, x);
-#pragma unroll
-        for (int u = 0; u < K_TOPK_AHEAD; u++) {
-            const uint32_t i = from + (uint32_t)u * blockDim.x + threadIdx.x;
-            const uint64_t rank = k_topk_rank(r, x[u], i);
-            const int in = i < r->n && rank >= cut;
-            const uint32_t who = __ballot_sync(0xffffffffu, in);
-            if (!who) continue; /* the whole warp */
-            int32_t at = 0;
-            if (k_lane() == 0) at = atomicAdd(found, __popc(who));
-            at = __shfl_sync(0xffffffffu, at, 0);
-            if (in) list[at + __popc(who & ((1u << k_lane()) - 1))] = rank;
-        }
-    }
-    __syncthreads();
+    k_topk_each(r, [&](uint64_t rank, bool is) {
+        const bool in = is && rank >= cut;
+        const uint32_t who = __ballot_sync(0xffffffffu, in);
+        if (!who) return; /* the whole warp */
+        int32_t at = 0;
+        if (k_lane() == 0) at = atomicAdd(found, __popc(who));
+        at = __shfl_sync(0xffffffffu, at, 0);
+        if (in) list[at + __popc(who & ((1u << k_lane()) - 1))] = rank;
+    });
 }
 
 /* Descending, by merges of two runs at a time, the second read from its end. Larger numbers move down alone, so places
