@@ -21,9 +21,12 @@
  *   computes  score_b = ( sum_h max(0, q_h . pk_b) ) / sqrt(id) for b < nb(pos0+t); -1 for the others (a score is >= 0)
  *   inputs    in[0] queries [T, ih * id]; in[1] idx_pool's out [T, id]
  *   outputs   st[0] pooled cache [cap, id]: row t of in[1] becomes row b where t completes block b (rows = nb of the
- * last token), before anything reads it; out [T, cols], cols = max(1, Tc / ratio) order     dot lanes32; heads
- * ascending from +0 rounds    the dot's fmaf chain, one addition a head, division by sqrtf(id); no rd fma       in the
- * dot special   NaN dots stay NaN, -0 counts as 0 bound     per head (id/32 + 5) u sum|q pk|, then (ih + 1) u score
+ *             last token), before anything reads it; out [T, cols], cols = max(1, Tc / ratio)
+ *   order     dot lanes32; heads ascending from +0
+ *   rounds    the dot's fmaf chain, one addition a head, division by sqrtf(id); no rd
+ *   fma       in the dot
+ *   special   NaN dots stay NaN, -0 counts as 0
+ *   bound     per head (id/32 + 5) u sum|q pk|, then (ih + 1) u score
  *   engines   HF; llama.cpp and vLLM leave the division out (the ranking is the same)
  *
  * idx_sel  EXACT
