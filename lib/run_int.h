@@ -1,4 +1,4 @@
-/* run_int.h: the inside of a run, shared by run.c and run_dev.c. Nobody else includes it.
+/* run_int.h: the inside of a run, shared by run.c and run_dev*.c. Nobody else includes it.
  *
  * A run on a device keeps arena, states, scratch and logits there, laid out as here. The buffers on the host are then a
  * mirror: what a node reads, makes and changes is copied back where a hook asks for it (or a plant acts), so that it
@@ -47,7 +47,7 @@ struct q4x_run {
     void *before_ctx;
 };
 
-/* ---- run_dev.c ---- */
+/* ---- run_dev_mem.c ---- */
 
 /* Open the arm's device: before anything is allocated for it. */
 int q4x_run_dev_open(q4x_run *r, q4x_err *err);
@@ -56,19 +56,24 @@ int q4x_run_dev_arena(q4x_run *r, q4x_err *err);
 /* Upload the weights, if need be, and allocate the rest, once the layout is known. */
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err);
 void q4x_run_dev_free(q4x_run *r);
+/* q4x_run_memory of a run on a device; ids count as scratch. */
+void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch);
+/* Room for so many logit rows here, in r->logits, and for those of a pass there. */
+int q4x_run_dev_logits(q4x_run *r, int32_t rows, q4x_err *err);
+
+/* ---- run_dev_call.c ---- */
+
 /* The call of node i as the device takes it: the same distances from other beginnings. st: copies that the op may write
  * to. */
 k_call q4x_run_dev_call(const q4x_run *r, int32_t i, const k_call *c, k_state st[K_MAXST]);
 /* Why that call must not be made: k_dev_unfit's reasons, and operands that do not lie in what was allocated for them.
  * NULL: it may be. What is the net's is looked at until it was fit once: it stays. */
 const char *q4x_run_dev_misfit(const q4x_run *r, int32_t i, const k_call *x);
-/* q4x_run_memory of a run on a device; ids count as scratch. */
-void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch);
+
+/* ---- run_dev.c ---- */
+
 /* Empty states, as those on the host are now; a failure shows in the next forward. */
 void q4x_run_dev_reset(q4x_run *r);
-
-/* Room for so many logit rows here, in r->logits, and for those of a pass there. */
-int q4x_run_dev_logits(q4x_run *r, int32_t rows, q4x_err *err);
 /* A forward begins, a tile of T ids (all_logits: a row for each), a forward ends: its logits are here. */
 int q4x_run_dev_begin(q4x_run *r, q4x_err *err);
 int q4x_run_dev_tile(q4x_run *r, const int32_t *ids, int32_t t0, int32_t T, int all_logits, q4x_err *err);
