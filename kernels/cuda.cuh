@@ -1,9 +1,9 @@
 /* cuda.cuh: what the .cu files share: a call as kernels see it, launches, and the sum order lanes32 in a warp.
  *
- * op_cuda(c, stream) is op_cpu on a device: c lies on the host, and so do its dims, levers, states and weights, but what
- * they point at (in, out, par, st->f, w->data, w_dev, scratch) lies in device memory. It enqueues and returns; errors
- * of a launch are left for cudaGetLastError. Same contract, same bits: nothing here rounds in another place or adds in
- * another order than the header of the op says.
+ * op_cuda(c, stream) is op_cpu on a device: c lies on the host, and so do its dims, levers, states and weights, but
+ * what they point at (in, out, par, st->f, w->data, w_dev, scratch) lies in device memory. It enqueues and returns;
+ * errors of a launch are left for cudaGetLastError. Same contract, same bits: nothing here rounds in another place or
+ * adds in another order than the header of the op says.
  */
 #ifndef K_CUDA_CUH
 #define K_CUDA_CUH
@@ -69,8 +69,8 @@ typedef struct __attribute__((aligned(16))) {
 } k_word16;
 
 /* Copies into shared memory beside what the thread does: k_copy16 of sixteen bytes, both at multiples of 16;
- * k_copy_commit ends a batch; k_copy_wait<N> waits for all but the last N batches of this thread. k_lane_kept is k_lane(),
- * which a compiler shall hold and not read again. The emulator has its own. */
+ * k_copy_commit ends a batch; k_copy_wait<N> waits for all but the last N batches of this thread. k_lane_kept is
+ * k_lane(), which a compiler shall hold and not read again. The emulator has its own. */
 #ifdef __CUDACC__
 typedef uint32_t k_shared;
 static __device__ __forceinline__ k_shared k_shared_at(void *p) {

@@ -1,7 +1,7 @@
 /* gemm.cuh: lever gemm = cublas on a device (matmul.h states what it computes). For dev_cuda.cu alone.
  *
- * cuBLAS is no part of the build: it is looked for when a run asks for it, and what it gives is bound to its version, the
- * GPU and the shapes. An error of the library is K_GEMM_ERROR plus its status.
+ * cuBLAS is no part of the build: it is looked for when a run asks for it, and what it gives is bound to its version,
+ * the GPU and the shapes. An error of the library is K_GEMM_ERROR plus its status.
  */
 #ifndef K_GEMM_CUH
 #define K_GEMM_CUH

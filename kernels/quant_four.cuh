@@ -1,5 +1,5 @@
-/* quant_four.cuh: the stored types as eight lanes read a row that holds the 32 accumulators of order lanes32: lane t has
- * elements 4 t .. 4 t + 3 of each group of 32.
+/* quant_four.cuh: the stored types as eight lanes read a row that holds the 32 accumulators of order lanes32: lane t
+ * has elements 4 t .. 4 t + 3 of each group of 32.
  *
  * What a group has once, its scale and minimum, one lane works out for all eight (step); then a value costs a few
  * instructions. All are the scalar cores of quant_all.h taken apart, with their bits: a product that is exact there may
@@ -52,8 +52,8 @@ static __device__ __forceinline__ void k_scaled(uint32_t w, float zero, float sc
 #pragma unroll
     for (int32_t j = 0; j < 4; j++) v[j] = scale * (k_byte_up(w, j) - (k_up + zero));
 }
-/* The same in one step, which is exact: up is 128 x scale, less scale x (128 + zero). Codes below 128, their top bit set;
- * the scale neither zero nor infinite, and no code is zero. */
+/* The same in one step, which is exact: up is 128 x scale, less scale x (128 + zero). Codes below 128, their top bit
+ * set; the scale neither zero nor infinite, and no code is zero. */
 static __device__ __forceinline__ void k_scaled_once(uint32_t w, float up, float less, float v[4]) {
 #pragma unroll
     for (int32_t j = 0; j < 4; j++)
@@ -420,7 +420,8 @@ template <> struct k_four<K_T_IQ2_S> : k_four_book_halves {
     }
 };
 
-/* Grid + 1 of elements 0 .. 3 at bits 3 and 4 of the bytes, of 4 .. 7 at bits 5 and 6. Codes are eighths: 8 x (grid + 1). */
+/* Grid + 1 of elements 0 .. 3 at bits 3 and 4 of the bytes, of 4 .. 7 at bits 5 and 6. Codes are eighths: 8 x
+ * (grid + 1). */
 struct k_four_iq1 : k_four_book {
     static constexpr int32_t room = 2048;
     static __device__ __forceinline__ entry table(int32_t i) {

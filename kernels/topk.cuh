@@ -44,7 +44,7 @@ static __device__ __forceinline__ int32_t k_topk_index(const k_topk_ranks *r, ui
     return (int32_t)(r->down ? low : r->n - 1 - low);
 }
 
-/* fn(rank, is): of every score its rank, by whole warps: where i >= n is not. A thread's loads are on their way together. */
+/* fn(rank, is) for the rank of every score, by whole warps: !is behind the last. Loads are on their way together. */
 template <typename F> static __device__ __forceinline__ void k_topk_each(const k_topk_ranks *r, const F &fn) {
     for (uint32_t from = 0; from < r->n; from += K_TOPK_AHEAD * blockDim.x) {
         float x[K_TOPK_AHEAD];

@@ -22,7 +22,8 @@ ragged() { # lines too long (a table of links aside), tabs, trailing blanks
 check() { # what, violations
     if test -z "$2"; then pass=$((pass + 1)); else fail=$((fail + 1)); printf 'limits: %s:\n%s\n' "$1" "$2"; fi
 }
-files=$(ls bin/*.[ch] bisect/*.[ch] lib/*.[ch] kernels/*.[ch] kernels/*.cu tests/*.[ch] tests/fuzz/*.[ch] 2>/dev/null)
+files=$(ls bin/*.[ch] bisect/*.[ch] lib/*.[ch] kernels/*.[ch] kernels/*.cu kernels/*.cuh tests/*.[ch] tests/fuzz/*.[ch] \
+    tests/cuda/*.[ch] tests/cuda/*.cu tests/emu/*.h tests/emu/*.cpp 2>/dev/null)
 # shellcheck disable=SC2086 # a list of files
 {
     check "functions" "$(over $files)"

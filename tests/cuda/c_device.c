@@ -100,8 +100,8 @@ static void runs(int n) {
     for (int i = 0; i < n; i++) once(i % 2 ? "cuda:gemm=cublas" : "cuda:act=bf16", i % 2 ? &o : NULL);
 }
 
-/* Of the host's memory what the last half of the runs may add: less than 40 kB each. A state, an arena or a pinned block
- * that stays is more; what a driver gathers for itself and what malloc scatters is less. */
+/* Of the host's memory what the last half of the runs may add: less than 40 kB each. A state, an arena or a pinned
+ * block that stays is more; what a driver gathers for itself and what malloc scatters is less. */
 enum { GROWS = 2 << 20 };
 
 static void no_leak(void **s) {

@@ -1,6 +1,6 @@
 /* Lever gemm: products of more than 8 columns by cuBLAS, and ours, against exact sums: every element within the bound
- * that matmul.h derives, the whole within the band. The shares that were used are printed. Products made in pieces, as a
- * matrix larger than the scratch is, have the whole one's bits (the library's on a GPU: its bound). Where there is no
+ * that matmul.h derives, the whole within the band. The shares that were used are printed. Products made in pieces, as
+ * a matrix larger than the scratch is, have the whole one's bits (the library's on a GPU: its bound). Where there is no
  * cuBLAS this fails, unless --without-cublas is the argument; on the emulator there is one. */
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
-/* A device is lost in the middle of a forward, by a kernel that nobody waits for: the run, which is ahead of it, ends with
- * the node and the forward by name, the dump holds the forwards before it, and what is asked of the device after that is
- * refused. With the argument "taps" it is the jobs of the taps that fail, beside the ops, and they are named. A process
- * has one device to lose: one test a program. */
+/* A device is lost in the middle of a forward, by a kernel that nobody waits for: the run, which is ahead of it, ends
+ * with the node and the forward by name, the dump holds the forwards before it, and what is asked of the device after
+ * that is refused. With the argument "taps" it is the jobs of the taps that fail, beside the ops, and they are named. A
+ * process has one device to lose: one test a program. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

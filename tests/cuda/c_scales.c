@@ -1,7 +1,8 @@
 /* Products with what arithmetic on scales may get wrong, on the device against the CPU by bits (any NaN equals any
  * other): every stored type, random blocks of which some in every row have a scale that is zero, minus zero, infinite,
- * no number, subnormal or the largest; columns with zeros of both signs, subnormals, infinities and NaN. Rows are longer
- * than a tile, no multiple of 256 where the type allows it, no multiple of 8 in number, and begin at odd addresses. */
+ * no number, subnormal or the largest; columns with zeros of both signs, subnormals, infinities and NaN. Rows are
+ * longer than a tile, no multiple of 256 where the type allows it, no multiple of 8 in number, and begin at odd
+ * addresses. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

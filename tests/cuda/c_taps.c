@@ -1,7 +1,7 @@
 /* Taps of a run on the device: the dump is the CPU's byte for byte, its header apart, for every node, in every mode,
  * with prompts of one tile and of several whose leaves do not begin where tiles do, under levers that are watched, and
- * plants, with bands, through memory that has room for a forward and through less than a tensor takes; tapped equals untapped; every buffer is what it was when it is read a second time. (The emulator: shorter
- * prompts, fewer models.) */
+ * plants, with bands, through memory that has room for a forward and through less than a tensor takes; tapped equals
+ * untapped; every buffer is what it was when it is read a second time. (The emulator: shorter prompts.) */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,8 +25,8 @@ enum { TILE = 64, MOST = HT_PROMPT };
 
 static int emulated;
 
-/* A hook around the tap set's own: before one node of forward 0 is measured its buffer there is written over; or, `late`,
- * once it was measured and copied, what came here of it is. */
+/* A hook around the tap set's own: before one node of forward 0 is measured its buffer there is written over; or,
+ * `late`, once it was measured and copied, what came here of it is. */
 typedef struct {
     q4x_run *run;
     q4x_tapset *taps;
@@ -149,8 +149,8 @@ static void equal_dumps(void **state) {
     assert_int_equal(bad, 0);
 }
 
-/* A plant on one side alone is seen; so is a buffer that was written over before it was measured, and a copy that is not
- * what was measured. */
+/* A plant on one side alone is seen; so is a buffer that was written over before it was measured, and a copy that is
+ * not what was measured. */
 static void twins(void **state) {
     const q4x_tap_opts o = {.mode = Q4X_MODE_SKETCH, .controls = 1};
     const ht_job j = {"tests/golden/micro-a", "", 2, 0, 0, TILE, o};

@@ -1,6 +1,6 @@
 /* e_calls.c: every call of the runtime and of cuBLAS that a tapped run makes, its dump finished at the end of a forward
- * or in parts, with tensors larger than what they come through, is refused once, the first one and one in the middle, on
- * a device that lives on: the run ends with an error of one line, or, where it may do without, with the same dump;
+ * or in parts, with tensors larger than what they come through, is refused once, the first one and one in the middle,
+ * on a device that lives on: the run ends with an error of one line, or, where it may do without, with the same dump;
  * nothing is left behind, also not for the next caller's cudaGetLastError. What gives something back says so. */
 #include <setjmp.h>
 #include <stdarg.h>

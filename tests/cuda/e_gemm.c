@@ -1,5 +1,5 @@
-/* Lever gemm in whole runs, on the emulated device and its cuBLAS: it moves bits where products have more than 8 columns
- * and nowhere before, decode steps stay ours, nothing is left behind; and it is refused where it cannot be. */
+/* Lever gemm in whole runs, on the emulated device and its cuBLAS: it moves bits where products have more than 8
+ * columns and nowhere before, decode steps stay ours, nothing is left behind; and it is refused where it cannot be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,8 +116,9 @@ static void alive_and_local(void **s) {
     assert_int_equal(emu.live, 0);
 }
 
-/* As many nodes say that they go through the library as products go there (one a node: the weights are stored as it takes
- * them), the router and the logits too, which a dump knows under words of their own. Twin: a node told to read a lever that it does not claim gets the default. */
+/* As many nodes say that they go through the library as products go there (one a node: the weights are stored as it
+ * takes them), the router and the logits too, which a dump knows under words of their own. Twin: a node told to read a
+ * lever that it does not claim gets the default. */
 static void claimed(void **s) {
     static trace t;
     q4x_net *net = h_net(MODEL);

@@ -1,7 +1,7 @@
-/* e_lost.c: the emulated device is lost at every kind of call, from opening on, or by work that it does while the host is
- * ahead; or a launch is refused by a device that lives on. An error of one line with the device, the forward and the
- * node that failed by name, or jobs of the taps, whole forwards in the dump or no dump, and nothing left behind. Then the
- * same of `q4x tap`, with its exit code. */
+/* e_lost.c: the emulated device is lost at every kind of call, from opening on, or by work that it does while the host
+ * is ahead; or a launch is refused by a device that lives on. An error of one line with the device, the forward and the
+ * node that failed by name, or jobs of the taps, whole forwards in the dump or no dump, and nothing left behind. Then
+ * the same of `q4x tap`, with its exit code. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -206,7 +206,7 @@ static void anywhere(void **state) {
     goes_well();
 }
 
-/* Found out later: a kernel ends the device when it runs, the host being behind or ahead of it; jobs of the taps too. */
+/* Found out later: a kernel ends the device when it runs, the host behind it or ahead; jobs of the taps too. */
 static void by_a_kernel(void **state) {
     (void)state;
     make_trace("cuda", &hl_none);
@@ -262,8 +262,8 @@ static void without_marks(void **state) {
     assert_true(names(err.msg, event_of(at, LAUNCHES)));
 }
 
-/* With a part of a forward finished and written, and a part of it under way: what is whole stays. Found out by the call,
- * or later, when a batch is asked after or waited for. */
+/* With a part of a forward finished and written, and a part of it under way: what is whole stays. Found out by the
+ * call, or later, when a batch is asked after or waited for. */
 static void half_way(void **state) {
     enum { TIMES = 3 };
     int cut = 0;

@@ -1,6 +1,6 @@
 /* e_need.c: the memory that a run on a device, and its taps, are said to need is what they take of the emulated one,
- * byte for byte and part by part, pinned memory of the host too, with the lever and the option that take more; and every
- * part that cannot be had is named with its number. */
+ * byte for byte and part by part, pinned memory of the host too, with the lever and the option that take more; and
+ * every part that cannot be had is named with its number. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

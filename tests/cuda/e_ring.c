@@ -106,7 +106,7 @@ static void order(void **state) {
     q4x_net_close(net);
 }
 
-/* What opening a tap set says with so much device memory beside the run's, and pinned memory for blocks of that size. */
+/* What opening a tap set says with so much device memory beside the run's, and pinned blocks of that size. */
 static int open_with(const q4x_net *net, const q4x_tap_opts *o, size_t device, size_t pinned, q4x_err *err) {
     q4x_arm arm;
     q4x_run *r = NULL;

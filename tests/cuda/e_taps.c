@@ -29,8 +29,8 @@ static size_t held_bytes(const q4x_net *net) {
 static const char *arm_of_go = "cuda";
 static int64_t waits_of_go; /* of its last step */
 
-/* A run of three ids and one more; room 0: there is none for outputs that wait. *ret_ops: launches, copies and fills of the last step; *ret_held: device memory of
- * the outputs that wait. */
+/* A run of three ids and one more; room 0: there is none for outputs that wait. *ret_ops: launches, copies and fills of
+ * the last step; *ret_held: device memory of the outputs that wait. */
 static q4x_hash go(const q4x_net *net, const q4x_tap_opts *o, int room, int64_t *ret_ops, uint64_t *ret_held) {
     static const int32_t ids[] = {5, 6, 7, 8};
     const size_t all = emu.memory;

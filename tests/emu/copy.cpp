@@ -1,5 +1,5 @@
-/* copy.cpp: copies into shared memory beside a thread (cuda.cuh), done as late as they may be: what is read before it was
- * waited for is not there. */
+/* copy.cpp: copies into shared memory beside a thread (cuda.cuh), done as late as they may be: what is read before it
+ * was waited for is not there. */
 #include <stdio.h>
 #include <stdlib.h>
 

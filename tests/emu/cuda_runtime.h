@@ -3,9 +3,9 @@
  *
  * A launch runs its blocks one after the other. The threads of a block are fibers, which change places where threads
  * wait for each other: __syncthreads, __syncwarp, shuffles and votes. A warp whose threads do not all come to such a
- * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted. What is
- * enqueued on some streams is done at once, on the others as late as it may be, when something waits for it; emu.h says
- * which. What it cannot show: races between blocks or warps, and anything that takes time.
+ * place, which is undefined on a device, ends the program with a message. Device memory is host memory, counted. What
+ * is enqueued on some streams is done at once, on the others as late as it may be, when something waits for it; emu.h
+ * says which. What it cannot show: races between blocks or warps, and anything that takes time.
  */
 #ifndef EMU_CUDA_RUNTIME_H
 #define EMU_CUDA_RUNTIME_H

@@ -36,11 +36,11 @@ enum { EMU_REFUSED = 9999 };
 enum { EMU_NOTHING, EMU_LAUNCH, EMU_LAUNCH_BESIDE, EMU_OTHER };
 enum { EMU_HOST = 1, EMU_STREAMS = 2 };
 
-/* The nth call from now on of a function of the runtime, of cuBLAS or cuStreamWriteValue32, of "launch", or of "beside", a
- * launch on a stream with a priority, fails with code and does nothing; the device lives on. One at a time; name NULL:
- * none. The name is borrowed. */
+/* The nth call from now on of a function of the runtime, of cuBLAS or cuStreamWriteValue32, of "launch", or of
+ * "beside", a launch on a stream with a priority, fails with code and does nothing; the device lives on. One at a time;
+ * name NULL: none. The name is borrowed. */
 void emu_refuse(const char *name, int64_t nth, int code);
-/* The nth "launch" or "beside" from now on ends the device when it runs, and sets fail: whoever asks later learns of it. */
+/* The nth "launch" or "beside" from now on ends the device when it runs, and sets fail: whoever asks later is told. */
 void emu_trap(const char *name, int64_t nth);
 /* Calls of it so far. */
 int64_t emu_calls(const char *name);
