@@ -73,9 +73,9 @@ int32_t k_dot_format(k_dot_rule rule, int32_t type);
 
 /* Bytes of a quantised column that one block of weights meets. */
 int64_t k_dot_block_bytes(k_dot_rule rule, int32_t type);
-/* Room for so many columns of K values, quantised in whichever way. */
+/* Room for so many columns of K values, quantised in whichever way: 36 bytes for 32 values, or 292 for 256. */
 K_HD int64_t k_dot_act_floats(int64_t columns, int64_t K) {
-    return columns * (K / 32 * 9);
+    return columns * (K / 32 * 9 + K / 256);
 }
 
 /* A row of n values as a quantised product of this rule and weight type takes it (tests). */

@@ -270,6 +270,10 @@ static void twin(void **s) {
     if (!dot_product(d_i, d_i == 6 ? K_T_Q4_K : K_T_Q8_0, 256, 1, 0))
         fail_msg("%s: a changed operand went unseen", dots[d_i].name);
     hp_flip(0, 0);
+    assert_int_equal(dot_product(2, K_T_Q4_K, 256, 1, 0), 0);
+    hp_cut(1); /* one float: the column of 256 in 292 bytes takes all that there is */
+    assert_true(dot_product(2, K_T_Q4_K, 256, 1, 0) > 0);
+    hp_cut(0);
 }
 
 int main(int argc, char **argv) {
