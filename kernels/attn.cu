@@ -30,7 +30,6 @@ static __global__ void attn_score_k(const __grid_constant__ k_args a, int some, 
     if (j < Tc) a.c.out[row * Tc + j] = mine;
 }
 void attn_score_cuda(const k_call *c, void *stream) {
-    if (c->T == 0) return;
     const int some = k_see_cuda(c, 2, K_SEE_BITS, stream);
     const int32_t run = k_sweep_type(c);
     k_attn_append(c, stream);
@@ -115,7 +114,6 @@ static __global__ void attn_prob_k(const __grid_constant__ k_args a, int some) {
     for (int64_t j = a.c.pos0 + t + 1 + threadIdx.x; !some && j < Tc; j += blockDim.x) y[j] = 0.0f;
 }
 void attn_prob_cuda(const k_call *c, void *stream) {
-    if (c->T == 0) return;
     const int64_t rows = (int64_t)c->T * c->d->H, words = k_words_of(c->Tc);
     const int some = k_see_cuda(c, 1, K_SEE_WORDS, stream);
     const unsigned warps = words < 4 * MOST_WARPS ? k_blocks(words, 4) : (unsigned)MOST_WARPS;

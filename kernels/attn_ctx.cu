@@ -89,7 +89,6 @@ static int heads_of(const k_dims *d) {
     return (per + parts - 1) / parts;
 }
 void attn_ctx_cuda(const k_call *c, void *stream) {
-    if (c->T == 0) return;
     const int some = k_see_cuda(c, 3, K_SEE_TOKENS, stream), heads = heads_of(c->d);
     const int64_t hd = c->d->hd, warps = (int64_t)c->T * c->d->H * k_words_of(hd);
     k_attn_append(c, stream);

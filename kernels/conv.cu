@@ -30,7 +30,6 @@ static __global__ void conv_shift_k(const __grid_constant__ k_args a, int64_t L)
 
 static void conv(const k_call *c, int32_t K, int32_t dil, void *stream) {
     const int64_t n = c->T * c->cols, L = (int64_t)(K - 1) * dil;
-    if (n == 0) return;
     K_LAUNCH(conv_k, dim3(k_blocks(n, K_THREADS)), dim3(K_THREADS), 0, stream, k_args_of(c), K, dil);
     K_LAUNCH(conv_shift_k, dim3(k_blocks(c->cols, K_THREADS)), dim3(K_THREADS), 0, stream, k_args_of(c), L);
     c->st[0]->rows = L;

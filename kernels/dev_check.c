@@ -29,6 +29,7 @@ static const char *weight(const k_weight *w) {
     if (!w->data) return "a weight is missing";
     if (!q) return "a weight of no type";
     if (w->rows < 1 || w->cols < 1 || w->cols % q->elems) return "a weight without rows or whole blocks";
+    if (w->cols / q->elems > UINT32_MAX / (uint32_t)q->bytes) return "a weight whose rows are longer than 4 GiB";
     if (w->row_bytes / (size_t)q->bytes < (size_t)(w->cols / q->elems)) return "a weight whose rows overlap";
     return NULL;
 }
@@ -46,6 +47,7 @@ const char *k_dev_unfit_weights(const k_weight *w, int64_t n) {
 static const char *extents(const k_call *c) {
     static const int64_t most = (int64_t)1 << 40;
     if (c->T < 0 || c->cols < 0 || c->pos0 < 0) return "an extent below 0";
+    if (c->pos0 > INT32_MAX - c->T) return "more positions than 31 bits count";
     if (c->cols > most) return "an extent beyond any memory";
     for (int k = 0; k < K_MAXIN; k++)
         if (c->in_cols[k] < 0 || c->in_cols[k] > most)
@@ -53,9 +55,9 @@ static const char *extents(const k_call *c) {
     return NULL;
 }
 
-/* A block has 4 warps, and a launch 2^31 - 1 blocks. */
+/* A block has 4 warps, and a launch 2^31 - 1 blocks. T > 0. */
 static int fits_a_launch(const k_call *c) {
-    return (int64_t)c->T * c->cols <= 4 * (int64_t)0x7fffffff;
+    return c->cols <= 4 * (int64_t)0x7fffffff / c->T;
 }
 
 static const char *operands(const k_call *c, const k_shape *s) {

@@ -8,13 +8,6 @@
 #include "kernels/matmul.h"
 #include "kernels/measure.cuh"
 
-static void copy(char *to, size_t size, const char *from) {
-    size_t n = strlen(from);
-    if (n >= size) n = size - 1;
-    memcpy(to, from, n);
-    to[n] = 0;
-}
-
 void k_dev_query(k_dev_info *ret) {
     memset(ret, 0, sizeof *ret);
     ret->built = 1;
@@ -30,9 +23,9 @@ void k_dev_query(k_dev_info *ret) {
     if (e == cudaSuccess) e = cudaErrorNoDevice;
     ret->error = (int)e;
     if (e == cudaErrorInsufficientDriver && !ret->driver)
-        copy(ret->reason, sizeof ret->reason, "no GPU driver is installed");
+        snprintf(ret->reason, sizeof ret->reason, "no GPU driver is installed");
     else
-        copy(ret->reason, sizeof ret->reason, cudaGetErrorString(e));
+        snprintf(ret->reason, sizeof ret->reason, "%.159s", cudaGetErrorString(e));
 }
 
 int k_dev_describe(int i, k_dev_desc *ret) {
@@ -43,7 +36,7 @@ int k_dev_describe(int i, k_dev_desc *ret) {
         return (int)e;
     }
     memset(ret, 0, sizeof *ret);
-    copy(ret->name, sizeof ret->name, p.name);
+    snprintf(ret->name, sizeof ret->name, "%.127s", p.name);
     ret->major = p.major;
     ret->minor = p.minor;
     ret->memory = (uint64_t)p.totalGlobalMem;
@@ -70,6 +63,13 @@ static void *driver_function(const char *name) {
     return NULL;
 }
 
+/* Word k of the marks becomes v when the stream has come so far. */
+static int write_mark(k_dev *d, void *stream, int k, uint32_t v) {
+    if (!d->write) return 0;
+    const unsigned long long at = (unsigned long long)(uintptr_t)d->mark_dev + sizeof v * (unsigned)k;
+    return ((write_value)d->write)(stream, at, v, 0);
+}
+
 int k_dev_open(int index, k_dev *ret) {
     k_dev d;
     cudaStream_t s;
@@ -86,14 +86,15 @@ int k_dev_open(int index, k_dev *ret) {
     e = cudaHostAlloc(&word, 64, cudaHostAllocMapped);
     if (e == cudaSuccess) e = cudaHostGetDevicePointer(&d.mark_dev, word, 0);
     if (e != cudaSuccess) {
-        cudaGetLastError();
         cudaFreeHost(word);
         cudaStreamDestroy(s);
+        cudaGetLastError();
         return (int)e;
     }
     d.mark = (volatile uint32_t *)word;
     d.mark[0] = d.mark[1] = 0;
     d.write = driver_function("cuStreamWriteValue32");
+    if (write_mark(&d, s, 0, 0)) d.write = NULL; /* there, but not for this device */
     *ret = d;
     return 0;
 }
@@ -118,7 +119,7 @@ static void drop_event(int *first, void **event) {
 static int close_side(k_dev *d) {
     int first = 0;
     if (d->copies) {
-        note(&first, cudaStreamSynchronize((cudaStream_t)d->copies)); /* it waits for the other one */
+        note(&first, cudaStreamSynchronize((cudaStream_t)d->copies));
         note(&first, cudaStreamDestroy((cudaStream_t)d->copies));
     }
     if (d->side) note(&first, cudaStreamDestroy((cudaStream_t)d->side));
@@ -260,13 +261,6 @@ static cudaError_t launch_copies(k_dev *d, const k_dev_copy *copies, int m) {
     for (int i = 0; i < m && e == cudaSuccess; i++)
         if (copies[i].bytes) e = copy_here(d, &copies[i]);
     return e == cudaSuccess ? record(d->copied[turn], d->copies) : e;
-}
-
-/* Word k of the marks becomes v when the stream has come so far. */
-static int write_mark(k_dev *d, void *stream, int k, uint32_t v) {
-    if (!d->write) return 0;
-    const unsigned long long at = (unsigned long long)(uintptr_t)d->mark_dev + sizeof v * (unsigned)k;
-    return ((write_value)d->write)(stream, at, v, 0);
 }
 
 /* Between the two words the jobs are at work. */
@@ -418,6 +412,7 @@ int k_dev_run(k_dev *d, k_op op, const k_call *c) {
 
 int k_dev_run_fit(k_dev *d, k_op op, const k_call *c) {
     if (!launchers[op]) return (int)cudaErrorInvalidValue;
+    if (c->T == 0 || c->cols == 0) return 0;
     int e = answer(use(d));
     if (e) return e;
     if (op == K_OP_matmul && k_gemm_of(c) != K_BY_OWN) return k_gemm_run(d->gemm, c, d->stream);

@@ -8,9 +8,7 @@
 #include "kernels/indexer_extra.h"
 #include "kernels/matmul.h"
 #include "kernels/moe.h"
-
-/* Blocks of a launch side by side in its second and third direction; what every block may have of shared memory. */
-enum { LAYERS = 65535, SHARED = 48 * 1024 };
+#include "kernels/quant.h"
 
 typedef const k_call call;
 typedef const k_dims dims;
@@ -130,9 +128,11 @@ static void matmul_shape(call *c, dims *d, k_shape *s) {
     s->in[0] = s->w_cols = c->in_cols[0];
     s->w_rows = c->cols;
     if (c->epi < K_EPI_NONE || c->epi > K_EPI_RAW) s->wrong = "no such epilogue";
-    if (!c->in_cols[0] && (!c->w[0] || c->w[0]->cols || c->w[0]->rows != c->cols)) /* of no elements: +0 */
-        s->wrong = "a weight of another shape";
+    const k_weight *w = c->w[0];
+    if (!c->in_cols[0] && (!w || w->cols || w->rows != c->cols || !k_quant_get(w->type))) /* of no elements: +0 */
+        s->wrong = "a weight of another shape, or of no type";
     if (c->in_cols[0] > INT_MAX || c->cols > INT_MAX) s->wrong = "more columns than 31 bits count";
+    if (w && k_gemm_of(c) != K_BY_OWN) return; /* gemm.cu says what is too little: it depends on where weights lie */
     if (!k_dot_plain(c->lv, c->Tcall)) s->scratch = k_dot_act_floats(c->T, c->in_cols[0]);
 }
 
@@ -164,7 +164,7 @@ static void moe_expert_shape(call *c, dims *d, k_shape *s) {
         s->wrong = "columns: not the same for each slot";
     else if (slots > INT_MAX)
         s->wrong = "more slots than 31 bits count";
-    else if (k_dev_turns(c->T, slots, E) > LAYERS)
+    else if (k_dev_turns(c->T, slots, E) > K_DEV_GRID_YZ)
         s->wrong = "more experts at once than the 65535 of one launch";
     if (s->wrong) return;
     s->in[0] = c->in_cols[0], s->in[1] = K;
@@ -213,11 +213,11 @@ static void gdn_core_shape(call *c, dims *d, k_shape *s) {
     s->st_rows = (int64_t)d->nv * d->dk, s->st_cols = d->dv;
     if (d->nk < 1 || d->nv < 1 || d->dk < 1 || d->dv < 1 || d->nv % d->nk || c->cols != values)
         s->wrong = "heads: their numbers do not go together";
-    else if (d->nv > LAYERS)
+    else if (d->nv > K_DEV_GRID_YZ)
         s->wrong = "more value heads than the 65535 of one launch";
-    else if (!k_gdn_chunked(c) && 2 * (int64_t)d->dk * (int64_t)sizeof(float) > SHARED)
+    else if (!k_gdn_chunked(c) && 2 * (int64_t)d->dk * (int64_t)sizeof(float) > K_DEV_SHARED)
         s->wrong = "a key head of more than the 6144 columns that a block keeps";
-    else if (k_gdn_chunked(c) && d->dv > (int64_t)32 * LAYERS - d->dk)
+    else if (k_gdn_chunked(c) && d->dv > (int64_t)32 * K_DEV_GRID_YZ - d->dk)
         s->wrong = "more columns of a head than the 65535 words of one launch";
     else if (k_gdn_chunked(c))
         s->scratch = d->nv * k_gdn_chunk_floats(d);
@@ -296,7 +296,7 @@ static void attn_ctx_shape(call *c, dims *d, k_shape *s) {
     attention(c, d, s, 3);
     if (c->cols != (int64_t)d->H * d->hd)
         s->wrong = "columns: not all heads";
-    else if (!s->wrong && (d->H / d->G + K_CTX_HEADS - 1) / K_CTX_HEADS > LAYERS / d->G)
+    else if (!s->wrong && (d->H / d->G + K_CTX_HEADS - 1) / K_CTX_HEADS > K_DEV_GRID_YZ / d->G)
         s->wrong = "more groups of heads than the 65535 of one launch";
 }
 
@@ -323,7 +323,7 @@ k_shape k_shape_of(k_op op, const k_call *c) {
     memset(&s, 0, sizeof s);
     if ((int)op < 0 || op >= K_OP_COUNT)
         s.wrong = "no such op";
-    else if (c->T > LAYERS)
+    else if (c->T > K_DEV_GRID_YZ)
         s.wrong = "more rows than the 65535 of one launch";
     else
         shapes[op](c, c->d, &s);

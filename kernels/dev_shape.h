@@ -11,6 +11,8 @@ extern "C" {
 #endif
 
 enum { K_ANY = -1 /* whatever it has */ };
+/* Blocks of a launch in its second and third direction; bytes of shared memory that every block may have. */
+enum { K_DEV_GRID_YZ = 65535, K_DEV_SHARED = 48 * 1024 };
 
 typedef struct {
     const char *wrong;        /* what no operand can mend: dims or columns that do not go together; else NULL */

@@ -19,9 +19,8 @@ struct embed_job {
     const k_call *c;
     void *stream;
     template <int32_t TYPE> void run() const {
-        const int64_t n = c->T * c->cols;
-        if (n > 0)
-            K_LAUNCH(embed_k<TYPE>, dim3(k_blocks(n, K_THREADS)), dim3(K_THREADS), 0, stream, k_args_of(c), *c->w[0]);
+        K_LAUNCH(embed_k<TYPE>, dim3(k_blocks(c->T * c->cols, K_THREADS)), dim3(K_THREADS), 0, stream, k_args_of(c),
+                 *c->w[0]);
     }
 };
 

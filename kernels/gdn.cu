@@ -1,6 +1,7 @@
 /* gdn.cu: the delta rule of gdn.h token by token (gdn_chunk.cu: by chunks). Chains over key dims and tokens are serial
  * by contract; columns of a head do not meet, so a thread carries one column through them. */
 #include "kernels/arith.h"
+#include "kernels/dev_shape.h"
 #include "kernels/gdn_head.cuh"
 
 /* A block is a warp with 32 columns of a head, kept in shared memory when they fit. */
@@ -41,11 +42,11 @@ static __global__ void gdn_seq_k(const __grid_constant__ k_args a, int kept) {
 
 void gdn_core_cuda(const k_call *c, void *stream) {
     const k_dims *d = c->d;
-    if (c->T > 0 && k_gdn_chunked(c)) {
+    if (k_gdn_chunked(c)) {
         k_gdn_chunk_cuda(c, stream);
-    } else if (c->T > 0) {
+    } else {
         const size_t vectors = 2 * (size_t)d->dk * sizeof(float), columns = K_WARP * (size_t)d->dk * sizeof(float);
-        const int kept = vectors + columns <= 48 * 1024; /* what every block may have */
+        const int kept = vectors + columns <= K_DEV_SHARED;
         K_LAUNCH(gdn_seq_k, dim3(k_blocks(d->dv, K_WARP), (unsigned)d->nv), dim3(K_WARP),
                  vectors + (kept ? columns : 0), stream, k_args_of(c), kept);
     }

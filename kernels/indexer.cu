@@ -70,7 +70,7 @@ void idx_score_cuda(const k_call *c, void *stream) {
     k_warps(idx_score_k, c, c->T * c->cols, stream);
 }
 
-static __global__ void idx_sel_k(const __grid_constant__ k_args a) {
+static __global__ void __launch_bounds__(1024) idx_sel_k(const __grid_constant__ k_args a) {
     __shared__ k_topk_room room;
     const int64_t t = blockIdx.x, width = a.c.in_cols[0];
     const int32_t nb = k_nblocks(a.c.pos0 + (int32_t)t, a.d.ratio), k = nb < a.d.nsel ? nb : a.d.nsel;
@@ -80,7 +80,7 @@ static __global__ void idx_sel_k(const __grid_constant__ k_args a) {
 }
 void idx_sel_cuda(const k_call *c, void *stream) {
     const unsigned threads = c->in_cols[0] < 4096 ? K_THREADS : 1024; /* more of them pay when the scores are many */
-    if (c->T > 0) K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(threads), 0, stream, k_args_of(c));
+    K_LAUNCH(idx_sel_k, dim3((unsigned)c->T), dim3(threads), 0, stream, k_args_of(c));
 }
 
 static __global__ void no_extra_k(const __grid_constant__ k_args a) {

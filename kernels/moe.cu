@@ -43,9 +43,8 @@ static __global__ void moe_ids_k(const __grid_constant__ k_args a, int kept) {
 void moe_ids_cuda(const k_call *c, void *stream) {
     const int64_t E = c->in_cols[0];
     const unsigned threads = E < K_THREADS ? k_blocks(E, K_WARP) * K_WARP : (unsigned)K_THREADS;
-    if (c->T > 0 && c->cols > 0)
-        K_LAUNCH(moe_ids_k, dim3((unsigned)c->T), dim3(threads), E > KEPT ? 0 : (size_t)E * sizeof(float), stream,
-                 k_args_of(c), E <= KEPT);
+    K_LAUNCH(moe_ids_k, dim3((unsigned)c->T), dim3(threads), E > KEPT ? 0 : (size_t)E * sizeof(float), stream,
+             k_args_of(c), E <= KEPT);
 }
 
 static __global__ void moe_weights_k(const __grid_constant__ k_args a, int renorm) {
@@ -71,10 +70,8 @@ static __global__ void moe_weights_k(const __grid_constant__ k_args a, int renor
     }
 }
 void moe_weights_cuda(const k_call *c, void *stream) {
-    const int64_t n = c->T;
-    if (n > 0)
-        K_LAUNCH(moe_weights_k, dim3(k_blocks(n, K_WARPS)), dim3(K_WARPS * K_WARP), 0, stream, k_args_of(c),
-                 k_moe_renorm(c));
+    K_LAUNCH(moe_weights_k, dim3(k_blocks(c->T, K_WARPS)), dim3(K_WARPS * K_WARP), 0, stream, k_args_of(c),
+             k_moe_renorm(c));
 }
 
 /* Place of slot k among the K: its rank, or that of its id, equal ids by rank. order[place] = k. */
@@ -103,9 +100,8 @@ static __global__ void moe_routed_k(const __grid_constant__ k_args a) {
     a.c.out[t * D + i] = k_rd(y, a.lv.act);
 }
 void moe_routed_cuda(const k_call *c, void *stream) {
-    if (c->T > 0 && c->cols > 0)
-        K_LAUNCH(moe_routed_k, dim3(k_blocks(c->cols, K_THREADS), (unsigned)c->T), dim3(K_THREADS),
-                 (size_t)c->in_cols[1] * sizeof(int32_t), stream, k_args_of(c));
+    K_LAUNCH(moe_routed_k, dim3(k_blocks(c->cols, K_THREADS), (unsigned)c->T), dim3(K_THREADS),
+             (size_t)c->in_cols[1] * sizeof(int32_t), stream, k_args_of(c));
 }
 
 static __global__ void moe_out_k(const __grid_constant__ k_args a) {

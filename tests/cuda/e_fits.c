@@ -226,6 +226,30 @@ static void a_run_ends(void **state) {
     assert_true(emu.live == 0 && emu.used == 0);
 }
 
+/* Nothing to be made: no operand is asked for or looked at, and nothing is enqueued. */
+static void empty(void **state) {
+    static const k_levers levers[] = {{0}, {.gemm = K_GEMM_CUBLAS, .act = K_ACT_BF16}, {.gdn = K_GDN_CHUNK64}};
+    static const k_dims none = {0};
+    q4x_net *net = h_net("tests/golden/micro-a");
+    q4x_run *r = open_run(net, "cuda");
+    const int64_t ops = emu.ops;
+    (void)state;
+    for (int op = 0; op < K_OP_COUNT; op++)
+        for (int way = 0; way < 4 && op != K_OP_alias && !k_dev_on_host(op); way++)
+            for (size_t l = 0; l < sizeof levers / sizeof *levers; l++) {
+                k_call c = {.d = &none, .lv = &levers[l], .Tcall = 9};
+                c.T = way < 2 ? 0 : 9, c.cols = way < 2 ? 4 : 0;
+                for (int k = 0; k < K_MAXIN; k++) c.in_cols[k] = way % 2 ? 4 : 0;
+                if (k_dev_run(q4x_run_device(r), op, &c)) fail_msg("%s, way %d: not let through", k_ops[op].name, way);
+                c.T = 1, c.cols = 1; /* the twin */
+                if (!k_dev_run(q4x_run_device(r), op, &c))
+                    fail_msg("%s, way %d: nothing is missing", k_ops[op].name, way);
+            }
+    assert_true(emu.ops == ops);
+    q4x_run_free(r);
+    q4x_net_close(net);
+}
+
 /* Limits of a launch that a model may exceed: said by name. */
 static void limits(void **state) {
     enum { MANY = 65536 };
@@ -249,6 +273,11 @@ static void limits(void **state) {
     assert_string_equal(k_dev_unfit(K_OP_moe_expert, &c), "more experts at once than the 65535 of one launch");
     c.nw[0]--;
     assert_null(k_dev_unfit(K_OP_moe_expert, &c));
+    c.T = 1;
+    c.Tc = 1, c.pos0 = INT32_MAX;
+    assert_string_equal(k_dev_unfit(K_OP_attn_prob, &c), "more positions than 31 bits count");
+    c.pos0 = 0, c.T = INT32_MAX, c.cols = (int64_t)1 << 40;
+    assert_string_equal(k_dev_unfit(K_OP_add, &c), "more elements than one launch takes");
     c.T = 1;
     c.cols = MANY, c.st[0] = &st;
     for (int k = 0; k < 5; k++) c.in[k] = x, c.in_cols[k] = k < 2 ? 1 : MANY;
@@ -308,6 +337,6 @@ static void once_a_run(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_op), cmocka_unit_test(a_run_ends),
-                                       cmocka_unit_test(limits), cmocka_unit_test(once_a_run)};
+                                       cmocka_unit_test(empty), cmocka_unit_test(limits), cmocka_unit_test(once_a_run)};
     return cmocka_run_group_tests_name("e_fits", tests, NULL, NULL);
 }
