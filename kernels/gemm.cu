@@ -216,7 +216,6 @@ static int run(void *gemm, const k_call *c, void *stream) {
     const int32_t act = k_epilogue_act(c->epi, c->lv);
     product p = {gemm, stream, c, k_gemm_of(c) == K_BY_BF16, c->in[0], c->scratch, c->scratch_n};
     if (!gemm) return K_GEMM_ERROR;
-    if (!outs) return 0;
     if (c->cols > INT_MAX || w->row_bytes > INT_MAX || n < 1) return (int)cudaErrorInvalidValue;
     if (p.bf16) {
         const int64_t half = k_gemm_halves(n);

@@ -18,7 +18,7 @@
  * bound     band below. Lipschitz constants of the epilogues: silu 1.0999, sigmoid 1/4
  * levers    act, dot, repack; ROUTER alone: moe.logits (the plan calls that node moe_logits); on a device gemm
  *
- * gemm = cublas, more than 8 columns (class BOUNDED: any order, the library's; gemm.cu):
+ * gemm = cublas, calls of more than 8 columns (class BOUNDED: any order, the library's; gemm.cu):
  *   bf16      weights stored as BF16 under act = bf16: bf16 tensor cores, f32 accumulation. x is rounded to bf16 first,
  *             which changes nothing where act = bf16 made it
  *   f32       everything else, decoded to f32: no TF32, nothing below f32. Weights of other types are not bf16 numbers
@@ -66,7 +66,7 @@ K_HD int64_t k_matmul_scratch(int64_t K) {
 enum { K_GEMM_COLUMNS = 8 /* up to which the lever changes nothing, as of rows of no elements */ };
 typedef enum { K_BY_OWN, K_BY_F32, K_BY_BF16 } k_gemm_by;
 K_HD k_gemm_by k_gemm_of(const k_call *c) {
-    if (c->lv->gemm != K_GEMM_CUBLAS || c->T <= K_GEMM_COLUMNS || c->in_cols[0] < 1) return K_BY_OWN;
+    if (c->lv->gemm != K_GEMM_CUBLAS || c->Tcall <= K_GEMM_COLUMNS || c->in_cols[0] < 1) return K_BY_OWN;
     return c->lv->act == K_ACT_BF16 && c->w[0]->type == K_T_BF16 ? K_BY_BF16 : K_BY_F32;
 }
 /* |product - exact| <= this times sum |w x|, for each output; x on the grid that the product reads. */
@@ -94,8 +94,8 @@ void matmul_cpu(const k_call *c);
  *          which is independent of the weights, with the sum of (w e)^2 (matmul_band.c)
  *   store  hard 2^-8 sqrt(v2), rms 0.737 2^-8 / sqrt(3) sqrt(v2) for each rd under act = bf16
  *   HC     what came so far passes with the epilogue's slope (hard: its largest, rms: its mean square over the
- * outputs); the division by an N that is no power of two, its rd, and 2.5 ulp of silu and sigmoid are added Costs about
- * a product with one column (HC: the products again). The same bits whatever the threads. */
+ *          outputs); the division by an N that is no power of two, its rd, and 2.5 ulp of silu and sigmoid are added
+ * Costs about a product with one column (HC: the products again). The same bits whatever the threads. */
 void matmul_band(const k_call *c, k_band *add);
 
 /* What a band needs of dots: q above, the same of the error that their rule (qdot.h) makes of the columns, its excess
