@@ -81,8 +81,7 @@ void k_dev_free(k_dev *d, void *p); /* NULL is fine */
 int k_dev_pinned(k_dev *d, size_t bytes, void **ret);
 void k_dev_unpin(k_dev *d, void *p); /* NULL is fine */
 
-/* Enqueued. Host memory that was pinned must stay as it is until k_dev_wait; other host memory is read or written
- * before the call returns. */
+/* Enqueued. Host memory must stay as it is until k_dev_wait; memory that was not pinned may hold up the host. */
 int k_dev_put(k_dev *d, void *dev, const void *host, size_t bytes);
 int k_dev_get(k_dev *d, void *host, const void *dev, size_t bytes);
 int k_dev_zero(k_dev *d, void *dev, size_t bytes);

@@ -180,7 +180,7 @@ static __device__ double halved(double v, double *acc) {
     return v;
 }
 
-/* Counts and extremes of the block into what its job has seen. room [6 * WARPS]. */
+/* Counts and extremes of the block into what its job has seen. room [4 * WARPS]. */
 static __device__ void add_counts(const share &s, k_measured *seen, uint64_t *room) {
     const uint64_t v[4] = {warp_sum(s.zeros_bf16), warp_sum(s.f16_bad), warp_max(s.low), warp_max(s.high)};
     const int k = (int)threadIdx.x;

@@ -89,10 +89,9 @@ static __device__ __forceinline__ void k_four_core(const uint8_t *b, int32_t g, 
 }
 
 /* A type: raw, what a lane reads of a group; values, what that stands for. own: whether the type has its form; steps:
- * whether its groups have a step; fused: the step's parts must be neither zero nor
- * infinite for values to be right; once: its type; aligned:
- * where rows must begin; room: entries of a table that the block keeps in shared memory. b: the block; g: the group in
- * it. */
+ * whether its groups have a step; fused: the step's parts must be neither zero nor infinite for values to be right;
+ * once: its type; aligned: where rows must begin; room: entries of a table that the block keeps in shared memory.
+ * b: the block; g: the group in it. */
 template <int32_t TYPE> struct k_four {
     static constexpr bool own = false, steps = false, fused = false;
     static constexpr int32_t aligned = 1, room = 0;

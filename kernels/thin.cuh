@@ -134,9 +134,8 @@ static __device__ __forceinline__ int thin_steps(const uint8_t *line, typename k
         sound = !F::fused || k_sound(s);
         step[lane] = s;
     }
-    if (F::fused) return __all_sync(0xffffffffu, sound);
-    __syncwarp();
-    return 1;
+    __syncwarp(); /* a vote would not make the steps known to the other lanes */
+    return F::fused ? __all_sync(0xffffffffu, sound) : 1;
 }
 
 /* A whole span, written out: all is read before anything is multiplied. */
