@@ -54,13 +54,15 @@ static int on_node(void *ctx, const q4x_node_event *ev, q4x_err *err) {
     return rc ? q4x_fail(err, rc, "selftest: no memory for the bits of a node") : 0;
 }
 
-static void finish(record *r, const q4x_run *run) {
+static int finish(record *r, const q4x_run *run, q4x_err *err) {
     const q4x_plan *p = r->plan;
     int32_t rows, k = 0;
     for (int i = 0; i < p->nnodes; i++, k++)
         if ((r->have[k] = r->node[i] != NULL)) r->bits[k] = q4x_bits_end(r->node[i]);
     for (int i = 0; i < p->nstates; i++, k++) {
-        const k_state *s = q4x_run_state(run, i);
+        const k_state *s;
+        int rc = q4x_run_state(run, i, &s, err);
+        if (rc) return rc;
         r->have[k] = 1;
         r->bits[k] =
             q4x_bits_of(p->state[i].is_ids ? Q4X_BITS_RAW : Q4X_BITS_F32, s->f, (size_t)s->rows * (size_t)s->cols * 4);
@@ -68,6 +70,7 @@ static void finish(record *r, const q4x_run *run) {
     const float *logits = q4x_run_logits(run, &rows);
     r->have[k] = 1;
     r->bits[k] = q4x_bits_of(Q4X_BITS_F32, logits + (int64_t)(rows - 1) * p->d.V, (size_t)p->d.V * 4);
+    return 0;
 }
 
 /* How a sequence is run. */
@@ -101,7 +104,7 @@ static int sequence(const q4x_net *net, how h, record *r, q4x_err *err) {
         TRY(q4x_tapset_open(run, net, &o, h.dump, json_object(), &taps, err));
     }
     TRY(q4x_greedy(run, &go, tap_step, taps, err));
-    finish(r, run);
+    TRY(finish(r, run, err));
 done:
     q4x_tapset_abort(taps);
     q4x_run_free(run);

@@ -37,9 +37,9 @@ int32_t q4x_run_pos(const q4x_run *r) {
 int32_t q4x_run_nforward(const q4x_run *r) {
     return r->nforward;
 }
-const k_state *q4x_run_state(const q4x_run *r, int32_t i) {
-    if (r->dev) q4x_run_dev_state(r, i);
-    return &r->st[i];
+int q4x_run_state(const q4x_run *r, int32_t i, const k_state **ret, q4x_err *err) {
+    *ret = &r->st[i];
+    return r->dev ? q4x_run_dev_state(r, i, err) : 0;
 }
 
 const float *q4x_run_logits(const q4x_run *r, int32_t *ret_rows) {

@@ -94,8 +94,8 @@ int q4x_run_device_failed(const q4x_run *r, int code, int32_t forward, q4x_err *
  * tile in call->st[1], which is NULL otherwise. Off in a new run. Costs that copy, for each such node and tile. */
 void q4x_run_keep_states(q4x_run *r, int on);
 
-/* State buffer i: its used rows are those after the last forward. */
-const k_state *q4x_run_state(const q4x_run *r, int32_t i);
+/* State buffer i: its used rows are those after the last forward. Fails when a device does not give it. */
+int q4x_run_state(const q4x_run *r, int32_t i, const k_state **ret, q4x_err *err);
 /* Bytes, of the device's memory when the run is there; weights and logits come on top. */
 void q4x_run_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint64_t *scratch);
 

@@ -37,11 +37,15 @@ static int fetch_state(const q4x_run *r, int32_t i, int64_t to) {
     return code;
 }
 
-void q4x_run_dev_state(const q4x_run *r, int32_t i) {
+int q4x_run_dev_state(const q4x_run *r, int32_t i, q4x_err *err) {
     q4x_run_dev *d = r->dev;
-    if (d->failed || !d->st[i].f || d->rows_here[i] >= r->st[i].rows) return;
-    const int code = fetch_state(r, i, r->st[i].rows);
-    d->failed = code ? code : k_dev_wait(&d->dev);
+    if (!d->failed && d->st[i].f && d->rows_here[i] < r->st[i].rows) {
+        const int code = fetch_state(r, i, r->st[i].rows);
+        d->failed = code ? code : k_dev_wait(&d->dev);
+    }
+    if (!d->failed) return 0;
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: state %s: %s; run again, or use --device cpu",
+                    r->arm.device_index, r->plan->state[i].name, k_dev_text(d->failed));
 }
 
 k_state q4x_run_state_there(const q4x_run *r, int32_t i) {
@@ -53,7 +57,9 @@ k_state q4x_run_state_there(const q4x_run *r, int32_t i) {
 /* ---- forward ---- */
 
 int q4x_run_dev_begin(q4x_run *r, q4x_err *err) {
-    return r->dev->failed ? q4x_run_dev_refused(r, r->dev->failed, "its states were lost", err) : 0;
+    if (!r->dev->failed) return 0;
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: its states were lost: %s; begin a new run", r->arm.device_index,
+                    k_dev_text(r->dev->failed));
 }
 
 /* This turn's place, where ids lie first. */

@@ -87,6 +87,6 @@ int q4x_run_dev_changed(q4x_run *r, int32_t i, const k_call *c, q4x_err *err);
 /* The first state of node i, of fixed rows, was changed here. */
 int q4x_run_dev_kept(q4x_run *r, int32_t i, q4x_err *err);
 /* Bring state i back if it is not here. */
-void q4x_run_dev_state(const q4x_run *r, int32_t i);
+int q4x_run_dev_state(const q4x_run *r, int32_t i, q4x_err *err);
 
 #endif

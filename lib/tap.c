@@ -292,7 +292,9 @@ static int write_states(q4x_tapset *t, q4x_err *err) {
     for (int32_t s = 0; s < t->nnodes - t->nplan && !rc; s++) {
         const q4x_state_desc *sd = &p->state[t->state[s]];
         const int there = t->dev && !sd->is_ids;
-        const k_state st = there ? q4x_run_state_there(t->run, t->state[s]) : *q4x_run_state(t->run, t->state[s]);
+        const k_state *here = NULL;
+        if (!there && (rc = q4x_run_state(t->run, t->state[s], &here, err))) break;
+        const k_state st = there ? q4x_run_state_there(t->run, t->state[s]) : *here;
         q4x_node_event ev = q4x_tap_state_event(t, s, st.rows, st.cols);
         if (!there) ev.data = st.f;
         if (t->dev)

@@ -186,3 +186,10 @@ void h_walk_golden(const q4x_net *net, const h_golden *g, h_walk *w) {
     }
     q4x_run_free(k.run);
 }
+
+const k_state *h_run_state(const q4x_run *r, int32_t i) {
+    q4x_err err = {0};
+    const k_state *st = NULL;
+    if (q4x_run_state(r, i, &st, &err)) fail_msg("%s", err.msg);
+    return st;
+}

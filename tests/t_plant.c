@@ -53,7 +53,7 @@ static trace *trace_of(const q4x_net *net, const char *spec, int tile) {
         assert_rc_ok(q4x_run_forward(t->run, ids + at, f ? 1 : FIRST, 0, &err), &err);
         at += f ? 1 : FIRST;
         for (int s = 0; s < t->p->nstates; s++) {
-            const k_state *st = q4x_run_state(t->run, s);
+            const k_state *st = h_run_state(t->run, s);
             t->state[f * t->p->nstates + s] = q4x_xxh128(st->f, (size_t)(st->rows * st->cols) * 4);
         }
     }

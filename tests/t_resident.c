@@ -123,7 +123,7 @@ static int64_t waits_after(const char *path, const int32_t *asked) {
     assert_rc_ok(q4x_run_new(net, &arm, 64, 0, &r, &err), &err);
     assert_rc_ok(q4x_run_forward(r, other, 3, 0, &err), &err);
     q4x_run_reset(r);
-    for (int32_t i = 0; i < p->nstates; i++) st[i] = *q4x_run_state(r, i);
+    for (int32_t i = 0; i < p->nstates; i++) st[i] = *h_run_state(r, i);
     const int64_t first = cached(table, has, pages);
     if (2 * first > (int64_t)pages) skip(); /* a cache that cannot be emptied */
     assert_int_equal(q4x_read_ahead(m, p, st, asked, 3), 3 * p->d.P);

@@ -89,7 +89,7 @@ static const char *first_difference(const result *a, const result *b, int public
             return p->node[i].name;
     }
     for (int i = 0; i < p->nstates; i++) {
-        const k_state *x = q4x_run_state(a->run, i), *y = q4x_run_state(b->run, i);
+        const k_state *x = h_run_state(a->run, i), *y = h_run_state(b->run, i);
         if (x->rows != y->rows || memcmp(x->f, y->f, (size_t)(x->rows * x->cols) * 4)) return p->state[i].name;
     }
     if (memcmp(a->logits, b->logits, (size_t)p->d.V * 4) || memcmp(a->best, b->best, sizeof a->best)) return "logits";
@@ -402,7 +402,7 @@ static const char *first_moved(const trace *a, const trace *b, int f) {
 
 /* Values whose sign alone differs in rows row0 .. row1 of a state; -1 when anything else does. */
 static int64_t flips(const trace *a, const trace *b, int state, int64_t row0, int64_t row1) {
-    const k_state *x = q4x_run_state(a->run, state), *y = q4x_run_state(b->run, state);
+    const k_state *x = h_run_state(a->run, state), *y = h_run_state(b->run, state);
     int64_t n = 0;
     for (int64_t i = row0 * x->cols; i < row1 * x->cols; i++) {
         uint32_t d = (uint32_t)x->i[i] ^ (uint32_t)y->i[i];
@@ -418,7 +418,7 @@ static void check_states(const trace *a, const trace *b, const char *state, int 
     int seen = 0;
     for (int s = 0; s < p->nstates; s++) {
         if (p->state[s].layer != 3) continue;
-        const k_state *x = q4x_run_state(a->run, s);
+        const k_state *x = h_run_state(a->run, s);
         const int64_t end = p->state[s].rows_kind == Q4X_ROWS_BLOCK ? FIRST / p->d.ratio : FIRST;
         const int64_t want[2] = {end * x->cols, (x->rows - end) * x->cols};
         int mine = !strcmp(p->state[s].name, state);

@@ -220,6 +220,31 @@ static void the_device_is_turned_to(void **state) {
     assert_int_equal(k_dev_close(&d), 0);
 }
 
+/* A state that the device does not give is no state: neither then nor later. */
+static void a_state_says_so(void **state) {
+    const int32_t ids[] = {3, 5, 9};
+    q4x_err err = {0};
+    q4x_arm arm;
+    q4x_run *r = NULL;
+    const k_state *st;
+    q4x_net *net = h_net(MODEL);
+    (void)state;
+    if (q4x_arm_parse("cuda", &arm, &err) || q4x_run_new(net, &arm, 8, 0, &r, &err)) fail_msg("%s", err.msg);
+    for (int refused = 0; refused < 2; refused++) { /* the twin first */
+        if (q4x_run_forward(r, ids, 3, 0, &err)) fail_msg("%s", err.msg);
+        emu_refuse(refused ? "cudaMemcpyAsync" : NULL, 1, EMU_REFUSED);
+        assert_int_equal(q4x_run_state(r, 0, &st, &err), refused ? Q4X_E_DEVICE : 0);
+        emu_refuse(NULL, 0, 0);
+        assert_int_equal(q4x_run_state(r, 0, &st, &err), refused ? Q4X_E_DEVICE : 0);
+    }
+    assert_string_equal(err.msg,
+                        "device cuda/0: state L00.state.conv: refused on demand; run again, or use --device cpu");
+    assert_int_equal(q4x_run_forward(r, ids, 1, 0, &err), Q4X_E_DEVICE);
+    assert_non_null(strstr(err.msg, "begin a new run"));
+    q4x_run_free(r);
+    q4x_net_close(net);
+}
+
 /* A launch within a product of cuBLAS is seen though the library is content; of a launch and the library that both fail
  * the launch is told, and neither is left for the next caller. */
 static void a_launch_of_a_product(void **state) {
@@ -257,7 +282,8 @@ static void a_launch_of_a_product(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_seen), cmocka_unit_test(a_teardown_says_so), cmocka_unit_test(a_collection_says_so),
-        cmocka_unit_test(the_device_is_turned_to), cmocka_unit_test(a_launch_of_a_product)};
+        cmocka_unit_test(each_is_seen),          cmocka_unit_test(a_teardown_says_so),
+        cmocka_unit_test(a_collection_says_so),  cmocka_unit_test(the_device_is_turned_to),
+        cmocka_unit_test(a_launch_of_a_product), cmocka_unit_test(a_state_says_so)};
     return cmocka_run_group_tests_name("e_calls", tests, NULL, NULL);
 }

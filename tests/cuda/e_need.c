@@ -91,6 +91,7 @@ static void equals_a_run(void **state) {
         assert_true(emu.used == 0);
     }
     print_message("    %d runs\n", compared);
+    assert_true(compared > 0);
 }
 
 /* Taps of a run take what is said they do when their set opens, and nothing more in a forward. Returns what is said. */
@@ -154,6 +155,7 @@ static void taps(void **state) {
     }
     assert_true(emu.used == 0 && emu.pinned == 0);
     print_message("    %d contexts\n", compared);
+    assert_true(compared > 0);
 }
 
 /* A device with exactly that much takes the run; one with a byte less refuses it, with all of it in the number. */
