@@ -78,7 +78,7 @@ CXX_EMU := $(shell command -v g++ 2>/dev/null)
 EMUFLAGS := -std=c++17 -O2 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics \
 	-Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -Itests/emu -I. -MMD -MP
 CUSRC_T := $(wildcard tests/cuda/*.cu)
-EMUOBJ := $(if $(CXX_EMU),$(CUSRC:%.cu=$B/emu/%.o) $B/emu/tests/emu/emu.o $B/emu/tests/emu/cublas.o $B/emu/tests/emu/copy.o)
+EMUOBJ := $(if $(CXX_EMU),$(CUSRC:%.cu=$B/emu/%.o) $(patsubst %.cpp,$B/emu/%.o,$(wildcard tests/emu/*.cpp)))
 CUTESTS := $(patsubst tests/cuda/%.c,$B/tests/cuda/%,$(wildcard tests/cuda/c_*.c tests/cuda/*_cuda.c))
 EMUTESTS := $(if $(CXX_EMU),$(patsubst tests/cuda/%.c,$B/emu/tests/cuda/%,$(wildcard tests/cuda/[ce]_*.c)))
 CUHELP := $(patsubst %.c,$B/%.o,$(wildcard tests/cuda/h_*.c))

@@ -1,10 +1,8 @@
 /* copy.cpp: copies into shared memory beside a thread (cuda.cuh), done as late as they may be: what is read before it
  * was waited for is not there. */
-#include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 
-#include "tests/emu/cuda_runtime.h"
-#include "tests/emu/emu.h"
+#include "tests/emu/emu_int.h"
 
 namespace {
 enum { THREADS = 1024, MOST = 256 };
@@ -23,18 +21,13 @@ struct queue {
 };
 queue queues[THREADS];
 
-[[noreturn]] void wrong(const char *what) {
-    fprintf(stderr, "emulator: %s\n", what);
-    abort();
-}
-
 /* Of a thread that has just begun the list is empty, or the one before left without waiting. */
 queue *mine(void) {
     const dim3 t = emu_at.thread, s = emu_at.size, b = emu_at.block;
     queue *q = &queues[t.x + s.x * (t.y + s.y * t.z)];
-    if (q->launch != emu.ops || q->block.x != b.x || q->block.y != b.y || q->block.z != b.z) {
-        if (q->n) wrong("a copy that nobody waited for");
-        q->launch = emu.ops;
+    if (q->launch != emu_runs || q->block.x != b.x || q->block.y != b.y || q->block.z != b.z) {
+        if (q->n) emu_wrong("a copy that nobody waited for");
+        q->launch = emu_runs;
         q->block = b;
     }
     return q;
@@ -43,8 +36,9 @@ queue *mine(void) {
 
 void emu_copy16(void *to, const void *from) {
     queue *q = mine();
-    if ((uintptr_t)to % 16 || (uintptr_t)from % 16) wrong("a copy of 16 bytes between other addresses than multiples");
-    if (q->n == MOST) wrong("too many copies at once");
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16)
+        emu_wrong("a copy of 16 bytes between other addresses than multiples");
+    if (q->n == MOST) emu_wrong("too many copies at once");
     q->wait[q->n++] = {to, from, q->batch};
 }
 

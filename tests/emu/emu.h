@@ -21,17 +21,20 @@ typedef struct {
     int no_cublas; /* 1: there is none to be found, for whoever has not found it yet */
     int swift;     /* 1: what is late is done, when it is asked whether it is; 0: not before something waits for it */
     size_t no_pinned; /* there is no pinned memory for more bytes than this at a time; 0: there is */
-    int early;        /* 0: work of streams with a priority is done as late as it may be, all other when it is enqueued;
-                      1: the other way round, so that the host is always ahead of the ops */
-    int no_marks;     /* 1: the driver has no cuStreamWriteValue32 */
-    int hit;          /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
-    int late;         /* 1: the work of every stream is done as late as it may be, whatever early says */
-    int deaf;         /* bits of EMU_HOST, EMU_STREAMS: they do not wait for events */
+    int early;    /* EMU_OPS_EARLY ..: the streams whose work is done when it is enqueued; that of the others as late
+                         as it may be, when something waits for it */
+    int no_marks; /* 1: the driver has no cuStreamWriteValue32 */
+    int hit;      /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
+    int late;     /* 1: the work of every stream is done as late as it may be, whatever early says */
+    int deaf;     /* bits of EMU_HOST, EMU_STREAMS: they do not wait for events */
     int64_t unpinned; /* copies from or to memory of the host that is not pinned: each may wait for its stream */
 } emu_device;
 extern emu_device emu;
 
 enum { EMU_REFUSED = 9999 };
+/* Those without a priority; those with one, so that the host is always ahead of the ops; all but those of the least;
+ * those of the greatest alone. */
+enum { EMU_OPS_EARLY, EMU_OPS_LATE, EMU_BEHIND_LATE, EMU_AHEAD_EARLY, EMU_ORDERS };
 /* EMU_LAUNCH_BESIDE: on a stream with a priority. */
 enum { EMU_NOTHING, EMU_LAUNCH, EMU_LAUNCH_BESIDE, EMU_OTHER };
 enum { EMU_HOST = 1, EMU_STREAMS = 2 };
