@@ -29,7 +29,8 @@ repeated() {
 }
 
 there clang-format && run clang-format clang-format --dry-run -Werror "$@"
-there shellcheck && run shellcheck shellcheck tests/*.sh tests/cli/run.sh .ci/*.sh .ci/run
+there shellcheck && run shellcheck shellcheck tests/*.sh tests/cli/run.sh tests/cuda/*.sh tests/peer/*.sh \
+    evidence/*/*.sh .ci/*.sh .ci/run
 # memleak and uninitvar do not follow memcpy and struct fields here; the compilers' own and the sanitizers do
 there cppcheck && run cppcheck cppcheck --quiet --error-exitcode=1 --std=c11 --inline-suppr -I. -D_GNU_SOURCE \
     --enable=warning,performance --suppress=missingIncludeSystem --suppress=uninitvar --suppress=memleak \

@@ -10,7 +10,7 @@ rm -f "$d"/bin/*.o "$d"/bin/*.d
 strip -g "$d"/bin/* 2>/dev/null
 # the folder is to travel; the programs hold the same kernels, which a long window sees
 tar -C "$d" -cf - bin | xz -T1 -8 >"$d/bin.tar.xz" || exit 2
-rm -rf "$d/bin"
+rm -rf "${d:?}/bin"
 if test "$lean" != lean; then
     mkdir -p "$d/tests/golden" "$d/tests/models"
     for m in micro-a micro-b dense-a; do
