@@ -13,6 +13,7 @@ h G - one lever: gemm=cublas under act=bf16,gdn=chunk64-bf16
 C f - one lever: gemm=cublas under act=f32"
 if test "$1" = --pairs; then echo "$pairs"; exit; fi
 
+for f in "$1/head.txt" "$1/rows.tsv"; do test -s "$f" || { echo "table.sh: there is no $f" >&2; exit 2; }; done
 cat "$1/head.txt"
 echo "$(cut -f 1 "$1/rows.tsv" | sort -u | wc -l) prompts; ids differ: prompts whose lists of ids are not equal"
 printf '%-66s %7s %7s  %s\n' "pair" prompts "differ" "verdicts"
