@@ -51,8 +51,8 @@ long=0
 if test "$1" = --long; then long=1; shift; fi
 b=$1; shift
 jobs="$*"
-test $long = 1 || jobs="$jobs tests/cli/run.sh tests/docs.sh tests/layers.sh tests/headers.sh tests/limits.sh tests/evidence.sh \
-    tests/gpu.sh"
+test $long = 1 || jobs="$jobs tests/cli/run.sh tests/docs.sh tests/layers.sh tests/headers.sh tests/limits.sh \
+    tests/evidence.sh tests/cases.sh tests/gpu.sh"
 rm -rf "$b/log"; mkdir -p "$b/log"
 # threads that wait should sleep: two jobs share the cores
 export OMP_WAIT_POLICY=passive
