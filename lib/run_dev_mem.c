@@ -134,7 +134,7 @@ static int logits_there(q4x_run *r, int32_t rows, q4x_err *err) {
     return 0;
 }
 
-/* And here. */
+/* Room for so many rows of logits in pinned memory of the host, where they are copied to; what is here is lost. */
 static int logits_here(q4x_run *r, int32_t rows, q4x_err *err) {
     char what[64];
     float *p;
