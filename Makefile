@@ -77,7 +77,7 @@ endif
 CXX_EMU := $(shell command -v g++ 2>/dev/null)
 EMUFLAGS := -std=c++17 -O2 -g -ffp-contract=off -fno-math-errno -fno-exceptions -fno-rtti -fno-threadsafe-statics \
 	-Wall -Wextra -Wno-unused-function -Wno-unknown-pragmas -Itests/emu -I. -MMD -MP \
-	$(if $(filter asan ubsan,$V),$(filter -fsanitize% -fno-sanitize%,$(OPT)))
+	$(if $(filter ubsan,$V),$(filter -fsanitize% -fno-sanitize%,$(OPT)))
 CUSRC_T := $(wildcard tests/cuda/*.cu)
 EMUOBJ := $(if $(CXX_EMU),$(CUSRC:%.cu=$B/emu/%.o) $(patsubst %.cpp,$B/emu/%.o,$(wildcard tests/emu/*.cpp)))
 CUTESTS := $(patsubst tests/cuda/%.c,$B/tests/cuda/%,$(wildcard tests/cuda/c_*.c tests/cuda/*_cuda.c))
