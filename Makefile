@@ -186,6 +186,11 @@ check-long: ## the exhaustive forms of the tests (minutes)
 	+@$(SUB) $(LONG)
 	@sh tests/check.sh --long $B $(LONG)
 
+ifneq ($(filter check-cuda cuda-kit,$(MAKECMDGOALS)),)
+ifneq ($(CUDA),1)
+$(error $(filter check-cuda cuda-kit,$(MAKECMDGOALS)): this build has no CUDA: it takes nvcc on PATH, its static runtime, g++, V=release and not CUDA=0)
+endif
+endif
 check-cuda: ## the tests that need a GPU; fails without one, or without a model or cuBLAS (WITHOUT=demo-Q4_K_M,cublas)
 	+@$(SUB) cuda-kit DIR=$B/kit
 	@sh tests/cuda.sh $B/kit $B/log-cuda $(WITHOUT)
@@ -195,7 +200,6 @@ evidence: all ## the finished cases of evidence/ once more from what they keep: 
 
 DIR ?= build/gpu
 cuda-kit: all $(CUTESTS) ## check-cuda's programs and models in one folder, for a machine without compilers: DIR=build/gpu LEAN=1
-	$(if $(CUOBJ),,$(error cuda-kit: this build has no CUDA))
 	@sh tests/cuda/kit.sh $B $(DIR) $(if $(LEAN),lean)
 
 fuzz: ## fuzz a parser: T=gguf SECONDS=600; finds go to build/, see fuzz-merge

@@ -150,6 +150,8 @@ static void what(const bis_case *c, FILE *o) {
     fprintf(o, "## What was compared\n\n|   | arm A | arm B |\n|---|---|---|\n");
     row2(o, "label", bis_arm(c, 0).s, bis_arm(c, 1).s);
     row_key(c, o, "device", "arm.device");
+    const char *ga = str_or(c->rq.a, "gpu.name", NULL), *gb = str_or(c->rq.b, "gpu.name", NULL);
+    if (ga || gb) row2(o, "GPU", bis_printable(ga ? ga : "none").s, bis_printable(gb ? gb : "none").s);
     row2(o, "arm", la ? la : "?", lb ? lb : "?");
     row_key(c, o, "profile", "arm.profile");
     row_key(c, o, "model", "model.fingerprint");

@@ -1,6 +1,7 @@
 /* tap_describe.c: the plan and the arm as a dump records them. */
 #include "lib/tap_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,21 @@ static json_t *arm_json(const q4x_arm *a) {
                      a->spec, "profile", a->profile, "levers", levers, "scoped", scoped);
 }
 
+/* Which GPU, by whose driver: its bits are the CPU's, but for a library's. NULL: on the host, or it does not say. */
+static json_t *gpu_json(const k_dev *d) {
+    k_dev_info info;
+    k_dev_desc desc;
+    char capability[32];
+    if (!d || k_dev_describe(d->index, &desc)) return NULL;
+    k_dev_query(&info);
+    snprintf(capability, sizeof capability, "%d.%d", desc.major, desc.minor);
+    json_t *o = json_pack("{s:s, s:s, s:i, s:i}", "name", desc.name, "capability", capability, "driver", info.driver,
+                          "runtime", info.runtime);
+    const int cublas = k_dev_gemm_version(d);
+    if (o && cublas) json_object_set_new(o, "cublas", json_integer(cublas));
+    return o;
+}
+
 int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_err *err) {
     static const char *const MODES[] = {"hash", "sketch", "full"};
     char hex[33];
@@ -155,11 +171,11 @@ int q4x_tap_header(const q4x_tapset *t, const q4x_net *n, json_t *header, q4x_er
     json_t *tool = q4x_build_tool(); /* who computed: without it no two dumps can claim the same arithmetic */
     if (!tool || json_object_set_new(header, "tool", tool))
         return q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the header");
-    json_t *add =
-        json_pack("{s:i, s:i, s:s, s:[I, I], s:b, s:b, s:o, s:o, s:{s:i}}", "format", Q4X_DUMP_VERSION,
-                  "vocabulary_version", Q4X_VOCABULARY_VERSION, "mode", MODES[t->o.mode], "rows", (json_int_t)t->o.row0,
-                  (json_int_t)t->o.nrows, "bands", t->o.bands, "nonfinite_counted", 1, "model", model_json(n, hex),
-                  "arm", arm_json(t->arm), "qsa", "ratio", q4x_net_dims(n)->ratio);
+    json_t *add = json_pack("{s:i, s:i, s:s, s:[I, I], s:b, s:b, s:o, s:o, s:o*, s:{s:i}}", "format", Q4X_DUMP_VERSION,
+                            "vocabulary_version", Q4X_VOCABULARY_VERSION, "mode", MODES[t->o.mode], "rows",
+                            (json_int_t)t->o.row0, (json_int_t)t->o.nrows, "bands", t->o.bands, "nonfinite_counted", 1,
+                            "model", model_json(n, hex), "arm", arm_json(t->arm), "gpu",
+                            gpu_json(q4x_run_device(t->run)), "qsa", "ratio", q4x_net_dims(n)->ratio);
     if (!add || json_object_update(header, add)) rc = q4x_fail(err, Q4X_E_NOMEM, "taps: out of memory for the header");
     json_decref(add);
     return rc;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # evidence.sh [--write] BUILD: the finished cases once more from what they keep, no GPU: report.md from a.q4d and b.q4d,
 # detail.md by detail.sh, table.txt by table.sh. A case has one of them or more, and what makes it stands beside it.
-# Outside the provenance block each must be what stands there, byte for byte; --write puts it there, if its maker ended
-# with 0. Twins: the report on one arm twice is another, and so is the table without its first row.
+# Outside the provenance block each must be what stands there, byte for byte; --write puts what is not there, if its
+# maker ended with 0: what differs in its provenance alone stays as it is. Twins: the report on one arm twice is another, and so is the table without its first row.
 cd "$(dirname "$0")/.." || exit 2
 write=0
 if test "$1" = --write; then write=1; shift; fi
@@ -58,7 +58,7 @@ output() { # CASE OUTPUT: fails where there is nothing of it; whatever is there 
     test $rc = 0 && test -s "$t/new"
     tell "$1/$2: what makes it ended with $rc, or said nothing" $?
     if test $rc != 0 || ! test -s "$t/new"; then return 0; fi
-    if test $write = 1; then put "$t/new" "$1/$2"; tell "$1/$2 was not written" $?; fi
+    if test $write = 1 && ! same "$1/$2" "$t/new"; then put "$t/new" "$1/$2"; tell "$1/$2 was not written" $?; fi
     same "$1/$2" "$t/new"; tell "$1/$2 is not what $(makers "$2") give" $?
     test "$2" != detail.md || return 0 # which takes as long as all others
     render_other "$1" "$2" >"$t/other" && test -s "$t/other" && ! same "$1/$2" "$t/other"

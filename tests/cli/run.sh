@@ -72,7 +72,7 @@ one() { # CASE
     mkdir "$dir"
     ln -s "$root/tests/models" "$dir/models"
     ln -s "$root/tests/golden" "$dir/golden"
-    (cd "$dir" && PATH=$build:$PATH HOME=$dir timeout 120 sh -u "$here/$name.sh") >"$tmp/$name.got" 2>&1 </dev/null
+    (cd "$dir" && PATH=$build:$PATH HOME=$dir timeout 600 sh -u "$here/$name.sh") >"$tmp/$name.got" 2>&1 </dev/null
     rc=$?
     want=0
     test ! -e "$here/$name.exit" || want=$(cat "$here/$name.exit")
@@ -88,6 +88,7 @@ one() { # CASE
         return
     fi
     fail=$((fail + 1))
+    test $rc != 124 || why="not done after 600 seconds"
     echo "cli: $name: exit code $rc, expected $want; ${why:-}"
     diff -u --label expected --label got "$here/$name.out" "$tmp/$name.got" | sed 's/^/    /' | head -n 60
 }

@@ -150,9 +150,38 @@ static void held_outputs(void **state) {
     }
 }
 
+/* A dump says which GPU made it, and whose library; twins: without the library, and on the host. */
+static void names_its_gpu(void **state) {
+    static const struct {
+        const char *arm;
+        int gpu, cublas;
+    } jobs[] = {{"cuda", 1, 0}, {"cuda:gemm=cublas", 1, 1}, {"cpu", 0, 0}};
+    const q4x_tap_opts o = {.mode = Q4X_MODE_HASH};
+    int64_t ops;
+    uint64_t held;
+    (void)state;
+    q4x_net *net = h_net(MODEL);
+    const char *before = arm_of_go;
+    for (size_t i = 0; i < sizeof jobs / sizeof *jobs; i++) {
+        q4x_err err = {0};
+        q4x_dump *d = NULL;
+        arm_of_go = jobs[i].arm;
+        go(net, &o, 1, &ops, &held);
+        if (q4x_dump_read(h_temp("t.q4d"), &d, &err)) fail_msg("%s", err.msg);
+        const json_t *gpu = json_object_get(d->header, "gpu");
+        assert_int_equal(gpu != NULL, jobs[i].gpu);
+        if (gpu) assert_string_equal(json_string_value(json_object_get(gpu, "name")), "emulator");
+        assert_int_equal(json_integer_value(json_object_get(gpu, "cublas")) > 0, jobs[i].cublas);
+        q4x_dump_free(d);
+    }
+    arm_of_go = before;
+    q4x_net_close(net);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(few_calls), cmocka_unit_test(few_waits),
-                                       cmocka_unit_test(without_room), cmocka_unit_test(held_outputs)};
+                                       cmocka_unit_test(without_room), cmocka_unit_test(held_outputs),
+                                       cmocka_unit_test(names_its_gpu)};
     return cmocka_run_group_tests_name("e_taps", tests, NULL, NULL);
 }
