@@ -192,24 +192,28 @@ static void again_all(bis_case *c, int all_rows, const char *before, const char 
     again(c, options, "%s %s%s", before, what, after);
 }
 
-/* A node that differs and whose distance --node '*' would record. */
-static int more_to_record(const bis_case *c) {
+/* Is there a node that differs and whose distance --node '*' would record? *all_rows 1: or --rows all. */
+static int more_to_record(const bis_case *c, int *all_rows) {
     const bis_pair *p = c->pair;
+    int more = *all_rows = 0;
     for (int32_t f = 0; f < p->ncomparable; f++)
         for (int32_t n = 0; n < p->nn; n++) {
             const bis_dist *d = bis_map_cell(&c->map, p, f, n)->dist;
-            if (d && !d->nonfinite && !bis_dist_ranked(d)) return 1;
+            if (!d || d->nonfinite || bis_dist_ranked(d)) continue;
+            more = 1;
+            *all_rows |= d->partial;
         }
-    return 0;
+    return more;
 }
 
 /* Silence about differences that nothing judged. */
 static void next_for_unjudged(bis_case *c) {
     const int quiet = c->verdict == BIS_V_WITHIN_BAND || c->verdict == BIS_V_TIE || c->verdict == BIS_V_TOKENS_DIFFER;
-    if (!c->map.unjudged || !(quiet || c->reason == BIS_R_inputs_not_recorded) || !more_to_record(c)) return;
+    int all_rows;
+    if (!c->map.unjudged || !(quiet || c->reason == BIS_R_inputs_not_recorded) || !more_to_record(c, &all_rows)) return;
     char n[24];
     snprintf(n, sizeof n, "%lld", (long long)c->map.unjudged);
-    again_all(c, 0, "judges", n, " inherited differences, whose inputs' distances are not recorded.");
+    again_all(c, all_rows, "judges", n, " inherited differences, whose inputs' distances are not recorded.");
 }
 
 /* A difference was judged at equal inputs in another layer: a record of this layer alone would lack what judged it, and

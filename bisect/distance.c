@@ -123,12 +123,34 @@ static void bounded(const q4x_stats *a, const q4x_stats *b, bis_dist *r) {
     r->nonfinite = a->nan + a->pinf + a->ninf + b->nan + b->pinf + b->ninf > 0;
 }
 
+static bis_dist not_known(void) {
+    return (bis_dist){.d = NAN,
+                      .lo = NAN,
+                      .hi = NAN,
+                      .norm = NAN,
+                      .rel = NAN,
+                      .max_abs = NAN,
+                      .share16 = NAN,
+                      .ndiff = -1,
+                      .ulp_max = -1};
+}
+
+/* The difference lies in rows that were not kept: those that were tell nothing of it, and the norms of the whole tensor
+ * a little, where its values are finite. */
+static void elsewhere(const bis_pair *p, int32_t f, int32_t n, bis_dist *r) {
+    const q4x_tap *a = p->ta[bis_at(p, f, n)], *b = p->tb[bis_at(p, f, n)];
+    bis_dist_free(r);
+    *r = not_known();
+    if (a->has_stats && b->has_stats && !p->heads_differ[n]) bounded(&a->stats, &b->stats, r);
+    if (r->nonfinite) *r = not_known();
+    r->partial = 1;
+}
+
 int bis_distance(const bis_pair *p, int32_t f, int32_t n, bis_dist *ret, q4x_err *err) {
     const q4x_tap *a = p->ta[bis_at(p, f, n)], *b = p->tb[bis_at(p, f, n)];
-    bis_dist r = {.d = NAN, .lo = NAN, .hi = NAN, .norm = NAN, .rel = NAN, .max_abs = NAN, .share16 = NAN};
+    bis_dist r = not_known();
     bis_values v;
     int have, rc;
-    r.ndiff = r.ulp_max = -1;
     TRY(bis_values_get(p, f, n, &v, &have, err));
     if (have) {
         r.row0 = (int32_t)v.row0;
@@ -148,6 +170,7 @@ int bis_distance(const bis_pair *p, int32_t f, int32_t n, bis_dist *ret, q4x_err
     } else if (a->has_stats && b->has_stats) {
         bounded(&a->stats, &b->stats, &r);
     }
+    if (r.partial && !r.nonfinite && r.d == 0) elsewhere(p, f, n, &r);
     if (r.nonfinite) r.d = r.lo = r.hi = NAN;
     if (r.how != BIS_D_NONE) r.rel = r.d == 0 ? 0 : r.d / r.norm;
     *ret = r;

@@ -2,7 +2,8 @@
  *
  * d is the L2 norm of the difference; rel divides it by the L2 norm of arm A over the same rows (requirement R31).
  * Sources, best first: full tensors or raw rows (exact), sketches (estimate with its 95 % interval), norms (a lower
- * bound: | ||a|| - ||b|| |, never ranked, R30), nothing.
+ * bound: | ||a|| - ||b|| |, never ranked, R30), nothing. Of a tensor that differs in rows that were not kept, none or
+ * others were, the rows say nothing: its norms do.
  */
 #ifndef BISECT_DISTANCE_H
 #define BISECT_DISTANCE_H
@@ -15,7 +16,7 @@ enum { BIS_NTOP = 16, BIS_NULP = 6 };
 
 typedef struct {
     bis_how how;
-    int partial;             /* not all rows of the tensor were kept: d covers rows row0 .. row0+nrows-1 */
+    int partial;             /* not all rows of the tensor were kept: d, ranked, covers row0 .. row0+nrows-1 */
     int nonfinite;           /* non-finite elements stand in the way: d is NaN */
     int sparse, below_floor; /* of a sketch */
     double d, lo, hi;        /* L2 of the difference and its 95 % interval (equal when exact) */
@@ -31,7 +32,7 @@ typedef struct {
     double *row_d, *row_rel; /* [nrows] or NULL */
 } bis_dist;
 
-/* Distance of node n in forward f, which both tapped. *ret owns row_d and row_rel. */
+/* Distance of node n in forward f, which both tapped and which differs by bits. *ret owns row_d and row_rel. */
 int bis_distance(const bis_pair *p, int32_t f, int32_t n, bis_dist *ret, q4x_err *err);
 void bis_dist_free(bis_dist *d);
 

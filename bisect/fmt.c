@@ -23,8 +23,10 @@ bis_str bis_interval(const bis_dist *d) {
     bis_str r;
     if (!d || d->how == BIS_D_NONE)
         snprintf(r.s, sizeof r.s, "?");
-    else if (d->how == BIS_D_BOUND)
+    else if (d->how == BIS_D_BOUND && d->rel > 0)
         snprintf(r.s, sizeof r.s, ">= %s", bis_num(d->rel).s);
+    else if (d->how == BIS_D_BOUND)
+        snprintf(r.s, sizeof r.s, "?"); /* equal norms of what differs */
     else if (d->how == BIS_D_EXACT || !(d->norm > 0))
         snprintf(r.s, sizeof r.s, "%s", bis_num(d->rel).s);
     else

@@ -99,7 +99,8 @@ static json_t *between(const bis_case *c, int32_t f, int32_t n) {
 static json_t *cell(const bis_case *c, int32_t f, int32_t n) {
     const bis_cell *x = bis_map_cell(&c->map, c->pair, f, n);
     const bis_dist *d = x->dist;
-    const int has = d && d->how != BIS_D_NONE, band = x->rms >= 0 && x->hard >= 0;
+    const int has = d && d->how != BIS_D_NONE && (bis_dist_ranked(d) || d->rel != 0),
+              band = x->rms >= 0 && x->hard >= 0;
     return json_pack("{s:i, s:s, s:o, s:b, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "forward", f, "node",
                      bis_printable(c->pair->a->nodes[n].name).s, "layer", layer_of(c, n), "inputs_identical",
                      x->in == BIS_SAME, "class", bis_cell_word(x), "distance", d ? bis_how_text(d).s : "ids", "rel_l2",

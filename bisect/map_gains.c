@@ -5,10 +5,11 @@
  * smaller: a row of an output is divided by its own norm or by the median norm of all rows of its node, whichever is
  * larger, for where a sum cancels a row is small without any fault; a row of an input by its own norm alone, for an op
  * that normalises its rows gives the small ones the weight of the others. An input without a distance of its own stands
- * for its own inputs. Row t of an op that carries a state is compared with the rows up to t: the state has seen them.
- * Rows are judged where the inputs' own rows are known: across unrecorded nodes a row may be amplified honestly (a sum
- * that cancels, then a norm), and only tensors are compared. A state that differs by an unknown distance leaves the
- * gain unknown; nothing is guessed. */
+ * for its own inputs, unless it is a source, which adds to them what nobody knows, or differs in rows that were not
+ * kept: often those of all nodes, so that its inputs would be those of the whole forward. Row t of an op that carries a
+ * state is compared with the rows up to t: the state has seen them. Rows are judged where the inputs' own rows are
+ * known: across unrecorded nodes a row may be amplified honestly (a sum that cancels, then a norm), and only tensors
+ * are compared. A state that differs by an unknown distance leaves the gain unknown; nothing is guessed. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,12 +188,14 @@ static int gather(const work *w, int32_t f, int32_t n, carry *ret) {
     return 0;
 }
 
+/* NULL: no memory, never because there are no rows. */
 static char *mask_for(work *w, int32_t rows) {
-    if ((size_t)rows > w->mask_cap) {
-        char *v = realloc(w->mask, (size_t)rows);
+    const size_t n = (size_t)rows + 1;
+    if (n > w->mask_cap) {
+        char *v = realloc(w->mask, n);
         if (!v) return NULL;
         w->mask = v;
-        w->mask_cap = (size_t)rows;
+        w->mask_cap = n;
     }
     return w->mask;
 }
@@ -252,9 +255,15 @@ static int measure(work *w, int32_t f, int32_t n, const carry *in) {
     return 0;
 }
 
+/* It differs, by a distance that is not known, and that of its inputs does not stand for it. */
+static int stands_alone(const bis_cell *c) {
+    return c->dist && (c->dist->nonfinite || c->dist->partial || c->in == BIS_SAME);
+}
+
 /* What readers of node n get, given what it got itself. Takes over in. */
 static int publish(work *w, int32_t f, int32_t n, carry *in) {
-    const bis_dist *d = bis_map_cell(w->m, w->p, f, n)->dist;
+    const bis_cell *c = bis_map_cell(w->m, w->p, f, n);
+    const bis_dist *d = c->dist;
     bis_eq e = w->p->eq[bis_at(w->p, f, n)];
     if (e == BIS_SAME) {
         drop(in);
@@ -267,7 +276,7 @@ static int publish(work *w, int32_t f, int32_t n, carry *in) {
             in->own = 1;
             for (int32_t t = 0; t < d->nrows; t++) in->row[t] = d->row_rel[t];
         }
-    } else if (e == BIS_DIFF && d && d->nonfinite) {
+    } else if (e == BIS_DIFF && stands_alone(c)) {
         drop(in);
         in->unknown = 1;
     } else {

@@ -93,8 +93,8 @@ static bis_reason against_band(const bis_cell *c) {
     if (band && d->how != BIS_D_NONE && d->lo > c->hard) return BIS_R_above_hard_band;
     if (band && d->how != BIS_D_NONE && d->lo > BIS_BAND_LIMIT * c->rms) return BIS_R_above_rms_band;
     if (!band) return BIS_R_band_not_recorded;
-    if (!bis_dist_ranked(d)) return BIS_R_distance_not_recorded;
     if (d->partial) return BIS_R_rows_not_kept;
+    if (!bis_dist_ranked(d)) return BIS_R_distance_not_recorded;
     return d->hi <= BIS_BAND_LIMIT * c->rms ? BIS_R_none : BIS_R_above_rms_band;
 }
 

@@ -23,7 +23,7 @@ static void describe(const bis_case *c, int32_t f, int32_t n, FILE *o) {
             x->guessed ? " (inputs are not recorded; everything before stands for them)" : "");
     if (d && d->how != BIS_D_NONE) {
         fprintf(o, "- relative L2: %s, %s", bis_interval(d).s, bis_how_text(d).s);
-        if (d->partial) fprintf(o, " (rows %d to %d)", d->row0, d->row0 + d->nrows - 1);
+        if (d->partial && bis_dist_ranked(d)) fprintf(o, " (rows %d to %d)", d->row0, d->row0 + d->nrows - 1);
         fprintf(o, "; divided by the norm of arm A, %s.\n", bis_num(d->norm).s);
     }
     if (d && d->ndiff >= 0)
@@ -42,6 +42,9 @@ static void describe(const bis_case *c, int32_t f, int32_t n, FILE *o) {
     if (d && bis_dist_ranked(d) && x->rms >= 0)
         fprintf(o, "- the pair's band: rms %s, hard %s; the difference is %s of rms and %s of hard.\n",
                 bis_num(x->rms).s, bis_num(x->hard).s, bis_percent(d->d / x->rms).s, bis_percent(d->d / x->hard).s);
+    else if (d && d->partial && x->rms >= 0)
+        fprintf(o, "- the pair's band: rms %s, hard %s; the difference's share of it is NOT MEASURED.\n",
+                bis_num(x->rms).s, bis_num(x->hard).s);
     else
         fprintf(o, "- the pair's band: not recorded.\n");
     if (x->why != BIS_R_none) bis_fold(o, "- ", "  ", bis_reason_text(x->why));

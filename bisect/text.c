@@ -152,7 +152,7 @@ static void about(pen *w, int32_t f, int32_t n) {
         line(w, "", "  inputs %s; %s of the pair's rms band, %s of hard", in, bis_percent(x->dist->d / x->rms).s,
              bis_percent(x->dist->d / x->hard).s);
     else
-        line(w, "", "  inputs %s; band not recorded", in);
+        line(w, "", "  inputs %s; %s", in, x->rms >= 0 ? "share of the band NOT MEASURED" : "band not recorded");
 }
 
 static void nodes(pen *w) {

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bisect/fmt.h"
 #include "tests/h_judge.h"
 
 static void expect(pair *p, const char *name, const char *reason, int exit) {
@@ -109,6 +110,102 @@ static void outlier_between_public_nodes(void **s) {
     pair_expect(&p, "DIVERGED CONTAMINATED", "gain_outlier", 1);
     assert_string_equal(p.c->where, "L01.moe in forward 0");
     assert_int_equal(p.c->map.outlier[0].row, 9);
+    pair_free(&p);
+}
+
+/* As with --rows A-B: nodes keep so few rows of forward f, 0 or 1, which is made equal; states keep all, and what the
+ * pair begins to differ in does. */
+static void keep_few(pair *p, int f, int rows) {
+    for (int arm = 0; arm < 2; arm++)
+        for (int32_t i = 0; i < p->da->forwards[f].ntaps; i++) {
+            q4x_tap *t = &(arm ? p->db : p->da)->forwards[f].taps[i], *a = &p->da->forwards[f].taps[i];
+            if (p->da->nodes[t->node].is_state || !t->has_sketch) continue;
+            if (!strcmp(p->da->nodes[t->node].name, "L00.gdn.core")) continue;
+            t->sketch.nrows = rows;
+            if (rows && t->sketch.raw)
+                memcpy(t->sketch.values, a->sketch.values, (size_t)t->sketch.width * sizeof(float));
+            else if (rows)
+                memcpy(t->sketch.buckets, a->sketch.buckets, (size_t)t->sketch.width * sizeof(double));
+        }
+}
+
+/* A difference in rows that were not kept is not 0: no gain takes it for that, and none is drawn as equal. */
+static void rows_not_kept_are_not_known(void **s) {
+    (void)s;
+    static const struct {
+        int f, rows; /* rows that are kept of it, -1: all, the twins */
+    } list[] = {{0, -1}, {0, 0}, {0, 1}, {2, -1}, {2, 0}};
+    for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
+        const int f = list[k].f, kept = list[k].rows < 0;
+        pair p;
+        pair_honest(&p);
+        p.a.rms = p.b.rms = 1e-3;
+        p.hb.plant = "L02.blk"; /* far from what came before: the state of layer 3 holds it, too */
+        p.hb.plant_f = f;
+        p.hb.factor = 1.5f;
+        pair_make(&p);
+        if (!kept) keep_few(&p, f, list[k].rows);
+        pair_judge(&p);
+        const int blk = mk_node(p.da, "L02.blk"), state = mk_node(p.da, "L03.state.delta");
+        const bis_cell *c = bis_map_cell(&p.c->map, p.c->pair, f, blk),
+                       *st = bis_map_cell(&p.c->map, p.c->pair, f, state);
+        double rel[4];
+        assert_int_equal(bis_depth(p.c, f, rel), 1);
+        assert_int_equal(bis_dist_ranked(c->dist), kept);
+        assert_int_equal(isnan(c->gain), !kept);
+        assert_int_equal(c->cls, kept ? BIS_C_OUTLIER : BIS_C_PASSED);
+        assert_int_equal(isnan(rel[2]), !kept);
+        assert_int_equal(isnan(st->gain), !kept);
+        assert_int_not_equal(st->cls, BIS_C_OUTLIER);
+        if (!kept) assert_true(isnan(c->dist->rel) || c->dist->how == BIS_D_BOUND);
+        if (!kept) assert_int_equal(p.c->map.noutliers, 0);
+        pair_free(&p);
+    }
+}
+
+/* A source without a distance adds what nobody knows: who reads it and a state has no gain over the state alone. */
+static void source_that_is_not_recorded(void **s) {
+    (void)s;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        pair p;
+        pair_honest(&p);
+        p.a.rms = p.b.rms = 1e-3;
+        p.hb.round = "ahc.mix";
+        p.hb.plant = "L00.ahc.mix";
+        p.hb.plant_f = 2;
+        p.hb.factor = 1.5f;
+        pair_make(&p);
+        for (int arm = 0; arm < 2 && !recorded; arm++) {
+            q4x_tap *t = mk_tap(arm ? p.db : p.da, 2, "L00.ahc.mix");
+            t->has_sketch = t->has_stats = 0;
+        }
+        pair_judge(&p);
+        const bis_cell *mix = bis_map_cell(&p.c->map, p.c->pair, 2, mk_node(p.da, "L00.ahc.mix")),
+                       *core = bis_map_cell(&p.c->map, p.c->pair, 2, mk_node(p.da, "L00.gdn.core"));
+        assert_int_equal(mix->in, BIS_SAME);
+        assert_int_equal(core->in, BIS_DIFF);
+        assert_int_equal(isnan(core->gain), !recorded);
+        assert_int_equal(core->cls, BIS_C_PASSED);
+        pair_free(&p);
+    }
+}
+
+/* Tensors without rows: there is nothing to allocate, and nothing fails. */
+static void no_rows_are_no_lack_of_memory(void **s) {
+    (void)s;
+    pair p;
+    pair_honest(&p);
+    p.a.layers = p.b.layers = p.a.forwards = p.b.forwards = 1;
+    pair_make(&p);
+    for (int arm = 0; arm < 2; arm++) {
+        q4x_dump *d = arm ? p.db : p.da;
+        for (int32_t i = 0; i < d->forwards[0].ntaps; i++) {
+            q4x_tap *t = &d->forwards[0].taps[i];
+            if (t->has_sketch && strcmp(d->nodes[t->node].name, "L00.gdn.core")) t->rows = t->sketch.nrows = 0;
+        }
+    }
+    pair_judge(&p);
+    assert_true(bis_map_cell(&p.c->map, p.c->pair, 0, mk_node(p.da, "L00.blk"))->d_in > 0);
     pair_free(&p);
 }
 
@@ -467,6 +564,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outlier_by_row),
         cmocka_unit_test(outlier_between_public_nodes),
+        cmocka_unit_test(rows_not_kept_are_not_known),
+        cmocka_unit_test(source_that_is_not_recorded),
+        cmocka_unit_test(no_rows_are_no_lack_of_memory),
         cmocka_unit_test(contaminated_without_a_source),
         cmocka_unit_test(flips_are_no_outliers),
         cmocka_unit_test(selection_source),
