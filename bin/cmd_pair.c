@@ -35,7 +35,8 @@ static const struct argp_option options[] = {
     {0, 0, 0, 0, "Controls:", 1},
     {"floor-a", KEY_FLOOR_A, "DUMP", 0, "a second recording of arm A: is it equal to itself?", 1},
     {"floor-b", KEY_FLOOR_B, "DUMP", 0, "a second recording of arm B", 1},
-    {"device-null", KEY_NULL, "A B", 0, "two dumps that differ in the device alone; equal, they make it no lever", 1},
+    {"device-null", KEY_NULL, "A B", 0,
+     "two dumps with the levers of one arm that differ in the device alone; equal, they make it no lever", 1},
     {0, 0, 0, 0, "Rules:", 2},
     {"allow-confounded", KEY_ALLOW, 0, 0, "compare imported dumps with unknown or several declared differences", 2},
     {"session", KEY_SESSION, "DIR", 0,
@@ -91,14 +92,22 @@ done:
     return rc;
 }
 
+/* Did this session see that the device moves nothing under the levers of an arm? */
+static int has_null(const bis_session *s, const bis_request *q) {
+    json_t *a = bis_header_levers(q->a), *b = bis_header_levers(q->b);
+    const int has = bis_session_has_null(s, bis_header_str(q->a, "model.fingerprint"),
+                                         bis_header_str(q->a, "tool.kernels_hash"), a, b);
+    json_decref(a);
+    json_decref(b);
+    return has;
+}
+
 int cmd_case_open(const cmd_pair *p, const bis_session *s, const char *command, cmd_ctx *c, cmd_case *k) {
     q4x_err err = {0};
     bis_request q = {.allow_confounded = p->allow_confounded, .session_null = p->session_null};
     *k = (cmd_case){.names = {p->name[0], p->name[1], p->floor_a, p->floor_b, command}};
     int rc = all_dumps(p, &q, k->dump, c, &err);
-    if (!rc && s)
-        q.session_null =
-            bis_session_has_null(s, bis_header_str(q.a, "model.fingerprint"), bis_header_str(q.a, "tool.kernels_hash"));
+    if (!rc && s) q.session_null = has_null(s, &q);
     if (!rc) rc = bis_judge(&q, &k->c, &err);
     if (!rc) return CMD_OK;
     cmd_case_close(k);
@@ -127,13 +136,14 @@ json_t *cmd_pair_entry(const cmd_pair *p, const cmd_case *k) {
     const bis_case *c = k->c;
     const int null = c->verdict == BIS_V_IDENTICAL && bis_header_is_device_pair(&c->header) && !c->pair->nexcluded &&
                      !c->pair->unaligned;
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:o, s:o, s:b, s:o, s:o, s:o}", "command",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:b, s:o, s:o, s:b, s:o, s:o, s:o, s:o}", "command",
                      word(k->names.command), "a", word(p->name[0]), "b", word(p->name[1]), "floor_a", word(p->floor_a),
                      "floor_b", word(p->floor_b), "null_a", word(p->null_a), "null_b", word(p->null_b),
                      "allow_confounded", p->allow_confounded, "session_null", c->header.device_null == BIS_NULL_SESSION,
                      "content_a", content(c->rq.a), "content_b", content(c->rq.b), "device_null", null, "fingerprint",
                      word(bis_header_str(c->rq.a, "model.fingerprint")), "kernels",
-                     word(bis_header_str(c->rq.a, "tool.kernels_hash")), "result", bis_json(c, &k->names));
+                     word(bis_header_str(c->rq.a, "tool.kernels_hash")), "levers", bis_header_levers(c->rq.a), "result",
+                     bis_json(c, &k->names));
 }
 
 int cmd_pair_from_entry(const json_t *e, cmd_pair *ret, q4x_err *err) {

@@ -16,12 +16,15 @@ static const char *node_name(const bis_case *c, int32_t n) {
 static void note_levers(bis_case *c) {
     const bis_header *h = &c->header;
     if (h->device_null == BIS_NULL_NAMED)
-        bis_say(&c->notes,
-                "The device is not counted as a lever: the named pair of devices is equal in all %lld records.",
-                (long long)c->null_compared);
+        bis_say(
+            &c->notes,
+            "The device is not counted as a lever: the named pair of devices, with the levers of arm %c, is equal in "
+            "all %lld records.",
+            'A' + c->null_arm, (long long)c->null_compared);
     if (h->device_null == BIS_NULL_SESSION)
         bis_say(&c->notes,
-                "The device is not counted as a lever: this session holds a device pair that was IDENTICAL.");
+                "The device is not counted as a lever: this session holds a device pair with the levers of an arm that "
+                "was IDENTICAL.");
     if (c->null_tested && h->device_differs && h->device_null != BIS_NULL_NAMED)
         bis_say(&c->notes, "Device null failed: %lld of %lld records of the named pair differ, so the device counts.",
                 (long long)c->null_differing, (long long)c->null_compared);

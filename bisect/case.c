@@ -28,7 +28,8 @@ static void end(bis_case *c, bis_verdict v, bis_reason r) {
     c->reason = r;
 }
 
-/* A pair named with --device-null: must differ in the device alone, with this case's model and kernels. */
+/* A pair named with --device-null: must differ in the device alone, with this case's model and kernels, and the levers
+ * of one of its arms: what other levers do on another device it cannot tell. */
 static int test_null(bis_case *c, bis_null *ret, q4x_err *err) {
     const bis_request *q = &c->rq;
     bis_header h = {0}, own = {0};
@@ -47,6 +48,15 @@ static int test_null(bis_case *c, bis_null *ret, q4x_err *err) {
     if (!own.same_kernels || own.fatal == BIS_R_model_differs) {
         rc = q4x_fail(err, Q4X_E_MISMATCH, "device null: made with another model or other kernels than arm A: %.200s",
                       own.fatal == BIS_R_none ? "kernels" : own.where);
+        goto done;
+    }
+    c->null_arm = bis_header_same_levers(q->null_a, q->a) ? 0 : 1;
+    if (c->null_arm && !bis_header_same_levers(q->null_a, q->b)) {
+        const char *spec = bis_header_str(q->null_a, "arm.spec");
+        rc = q4x_fail(err, Q4X_E_MISMATCH,
+                      "device null: expected the levers of arm A or of arm B, found %.120s: that says nothing of the "
+                      "device under theirs; record both devices with the levers of one arm",
+                      spec ? bis_printable(spec).s : "others");
         goto done;
     }
     TRY(bis_pair_new(q->null_a, q->null_b, 0, &p, &why, where, err));

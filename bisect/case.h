@@ -46,6 +46,7 @@ typedef struct {
 
     bis_header header;
     int null_tested; /* --device-null was given: null_differing of null_compared records differ */
+    int null_arm;    /* it has the levers of arm A (0), B (1) */
     int64_t null_compared, null_differing;
     bis_pair *pair; /* NULL: the comparison ended before (TRUNCATED, fatal headers) */
     int compared;   /* what follows was filled in */

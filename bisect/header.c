@@ -378,6 +378,19 @@ int bis_header_is_device_pair(const bis_header *h) {
            h->nlever == (h->device_null == BIS_NULL_NONE);
 }
 
+json_t *bis_header_levers(const q4x_dump *d) {
+    return json_pack("{s:O?, s:O?}", "levers", bis_header_get(d, "arm.levers"), "scoped",
+                     bis_header_get(d, "arm.scoped"));
+}
+
+int bis_header_same_levers(const q4x_dump *a, const q4x_dump *b) {
+    json_t *x = bis_header_levers(a), *y = bis_header_levers(b);
+    const int same = x && y && json_equal(x, y);
+    json_decref(x);
+    json_decref(y);
+    return same;
+}
+
 bis_recording bis_header_recording(const q4x_dump *a, const q4x_dump *b) {
     const char *ra = bis_header_str(a, "free.recording"), *rb = bis_header_str(b, "free.recording");
     const json_t *fa = bis_header_get(a, "free"), *fb = bis_header_get(b, "free");

@@ -54,6 +54,11 @@ int bis_header_claims(const bis_header *h, const q4x_dump *a, const q4x_dump *b,
 /* 1 when h says: same model, same prompt, same kernels, same levers, other device. */
 int bis_header_is_device_pair(const bis_header *h);
 
+/* What an arm's arithmetic is beside its device: new {"levers": .., "scoped": ..}; NULL: no memory. */
+json_t *bis_header_levers(const q4x_dump *d);
+/* 1 when two dumps declare the same levers, whatever their devices. */
+int bis_header_same_levers(const q4x_dump *a, const q4x_dump *b);
+
 /* Are two dumps one recording, or copies of one? By the recording's own number; in dumps without it by time, boot and
  * arguments; where a dump does not say when it was made, equal headers and contents prove nothing (BIS_UNTOLD). */
 typedef enum { BIS_OTHER_RECORDING, BIS_SAME_RECORDING, BIS_UNTOLD } bis_recording;

@@ -164,14 +164,20 @@ static int same(const json_t *j, const char *key, const char *value) {
     return s && value && !strcmp(s, value);
 }
 
-int bis_session_has_null(const bis_session *s, const char *fingerprint, const char *kernels) {
+static int same_levers(const json_t *j, const json_t *levers) {
+    const json_t *l = json_object_get(j, "levers");
+    return json_is_object(l) && json_equal(l, levers);
+}
+
+int bis_session_has_null(const bis_session *s, const char *fingerprint, const char *kernels, const json_t *levers_a,
+                         const json_t *levers_b) {
     FILE *f = open_regular(s->journal);
     char *line = NULL;
     size_t size = 0;
     int found = 0;
     for (json_t *j; f && !found && (j = next_entry(f, &line, &size)); json_decref(j))
         found = json_is_true(json_object_get(j, "device_null")) && same(j, "fingerprint", fingerprint) &&
-                same(j, "kernels", kernels);
+                same(j, "kernels", kernels) && (same_levers(j, levers_a) || same_levers(j, levers_b));
     free(line);
     if (f) fclose(f);
     return found;

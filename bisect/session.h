@@ -22,8 +22,10 @@ const char *bis_session_dir(const bis_session *s);
  * disappears when closed. */
 int bis_session_append(bis_session *s, const json_t *entry, q4x_err *err);
 
-/* 1 when the journal holds an entry with "device_null": true for this model and these kernels. */
-int bis_session_has_null(const bis_session *s, const char *fingerprint, const char *kernels);
+/* 1 when the journal holds an entry with "device_null": true for this model and these kernels, of which "levers" is
+ * equal to one of these (not NULL). */
+int bis_session_has_null(const bis_session *s, const char *fingerprint, const char *kernels, const json_t *levers_a,
+                         const json_t *levers_b);
 
 /* Last complete entry of a session: a directory, a number below .q4x, or NULL for the last one used here. New
  * reference. */

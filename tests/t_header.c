@@ -154,6 +154,27 @@ static void device_null(void **s) {
     q4x_dump_free(nb);
     pair_free(&p);
 
+    oa.levers = ob.levers = "{\"act\":\"bf16\",\"gdn\":\"chunk64\"}"; /* with levers of neither arm: refused */
+    for (int k = 0; k < 2; k++) {
+        na = mk_dump(&oa);
+        nb = mk_dump(&ob);
+        pair_honest(&p);
+        p.b.device = "cuda";
+        p.b.spec = "cuda:act=bf16";
+        pair_make(&p);
+        p.rq.null_a = na;
+        p.rq.null_b = nb;
+        assert_int_equal(bis_judge(&p.rq, &p.c, &p.err), k ? 0 : Q4X_E_MISMATCH);
+        if (k)
+            assert_non_null(strstr(p.c->notes.line[0], "with the levers of arm B, is equal in all 288 records"));
+        else
+            assert_non_null(strstr(p.err.msg, "expected the levers of arm A or of arm B, found"));
+        q4x_dump_free(na);
+        q4x_dump_free(nb);
+        pair_free(&p);
+        oa.levers = ob.levers = "{\"act\":\"bf16\",\"gdn\":\"seq\"}"; /* twin: with those of arm B */
+    }
+
     oa.model = ob.model = "other"; /* a null of another model is refused */
     na = mk_dump(&oa);
     nb = mk_dump(&ob);

@@ -32,7 +32,8 @@ static int leave(void **s) {
 }
 
 static json_t *entry(int n, int null) {
-    return json_pack("{s:i, s:b, s:s, s:s}", "n", n, "device_null", null, "fingerprint", "00ff", "kernels", "11aa");
+    return json_pack("{s:i, s:b, s:s, s:s, s:{s:s}}", "n", n, "device_null", null, "fingerprint", "00ff", "kernels",
+                     "11aa", "levers", "act", "f32");
 }
 
 static void add(const char *name, int n, int null) {
@@ -80,10 +81,16 @@ static void named(void **s) {
     assert_int_equal(last("case"), 2);
     assert_int_equal(last(NULL), 2);
     assert_int_equal(bis_session_open("case", &x, &err), 0);
-    assert_int_equal(bis_session_has_null(x, "00ff", "11aa"), 1);
-    assert_int_equal(bis_session_has_null(x, "00fe", "11aa"), 0);
-    assert_int_equal(bis_session_has_null(x, "00ff", "22bb"), 0);
-    assert_int_equal(bis_session_has_null(x, NULL, NULL), 0);
+    json_t *f32 = json_pack("{s:s}", "act", "f32"), *bf16 = json_pack("{s:s}", "act", "bf16");
+    assert_int_equal(bis_session_has_null(x, "00ff", "11aa", f32, bf16), 1);
+    assert_int_equal(bis_session_has_null(x, "00ff", "11aa", bf16, f32), 1);
+    assert_int_equal(bis_session_has_null(x, "00ff", "11aa", bf16, bf16), 0); /* what f32 does says nothing of it */
+    assert_int_equal(bis_session_has_null(x, "00ff", "11aa", NULL, NULL), 0);
+    assert_int_equal(bis_session_has_null(x, "00fe", "11aa", f32, f32), 0);
+    assert_int_equal(bis_session_has_null(x, "00ff", "22bb", f32, f32), 0);
+    assert_int_equal(bis_session_has_null(x, NULL, NULL, f32, f32), 0);
+    json_decref(f32);
+    json_decref(bf16);
     assert_int_equal(bis_session_open("case", &y, &err), Q4X_E_IO); /* a second user is refused */
     assert_non_null(strstr(err.msg, "in use by another process"));
     bis_session_close(x);
