@@ -134,6 +134,15 @@ static int look_back(result *r, q4x_run *run, const q4x_greedy_opts *go, q4x_err
     return rc;
 }
 
+/* The longest forward consumes the prompt: a row of its tensors for every id. */
+static int check_rows(const options *o, const q4x_greedy_opts *go, q4x_err *err) {
+    const int64_t first = o->tap.row0, last = first + o->tap.nrows - 1, n = go->n_prompt;
+    if (o->tap.nrows <= 0 || first < n) return 0;
+    return q4x_fail(err, Q4X_E_ARG,
+                    "--rows: '%lld-%lld', expected rows from 0 to %lld: a forward here has up to %lld, one for each id",
+                    (long long)first, (long long)last, (long long)(n - 1), (long long)n);
+}
+
 static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
@@ -142,6 +151,7 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     TRY(q4x_net_open(g->model, &net, err));
     TRY(cmd_gen_prompt(g, q4x_net_model(net), err));
     q4x_greedy_opts go = cmd_greedy(g);
+    TRY(check_rows(o, &go, err));
     TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &run, err));
     json_t *h = header(o, c, q4x_run_threads(run));
     if (!h) {

@@ -1,8 +1,10 @@
 /* info_dump.c: `q4x info` of a dump. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bin/info.h"
+#include "lib/tapstat.h"
 
 enum { WIDTH = 110 };
 
@@ -52,12 +54,36 @@ static json_t *dump_json(const q4x_dump *d, int whole) {
                      (json_int_t)n.full, "selections", (json_int_t)n.selections);
 }
 
+/* Which rows were sketched, from the header's [row0, nrows] (q4x_tap_opts); malloc'd, NULL: it says nothing of ours. */
+static char *rows_text(const json_t *header) {
+    const char *mode = json_string_value(json_object_get(header, "mode"));
+    const json_t *j = json_object_get(header, "rows");
+    const json_t *a = json_array_get(j, 0), *b = json_array_get(j, 1);
+    const int64_t row0 = json_integer_value(a), n = json_integer_value(b);
+    char text[80];
+    if (json_array_size(j) != 2 || !json_is_integer(a) || !json_is_integer(b)) return NULL;
+    if (mode && !strcmp(mode, "hash"))
+        snprintf(text, sizeof text, "none");
+    else if (n < 0)
+        snprintf(text, sizeof text, "all");
+    else if (n == 0 || row0 < 0)
+        snprintf(text, sizeof text, "last %lld", (long long)(n ? n : Q4X_SKETCH_ROWS));
+    else if (n == 1)
+        snprintf(text, sizeof text, "row %lld", (long long)row0);
+    else if (n <= INT64_MAX - row0)
+        snprintf(text, sizeof text, "%lld to %lld", (long long)row0, (long long)(row0 + n - 1));
+    else
+        return NULL;
+    return strdup(text);
+}
+
 /* A line a key, folded: what is to be read by machines is in --json. */
 static void print_keys(json_t *object) {
     const char *key;
     json_t *v;
     json_object_foreach(object, key, v) {
-        char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
+        char *text = strcmp(key, "rows") ? NULL : rows_text(object);
+        if (!text) text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
         const int at = printf("%-10s ", key);
         cmd_put_words(text ? text : "?", at, 11, WIDTH);
         free(text);

@@ -8,6 +8,10 @@ q4x tap $m --ids $ids -n 8 --arm bf16 --lever act=bf16 | tail -n 1
 test "$(content f32)" = "$(content bf16)" || echo another content
 q4x tap $m --ids $ids -n 2 --arm few --layer 0-1 --node 'moe.*' --mode full --rows 2
 q4x info f32
+# which rows were kept, in words
+for r in all 3 0-4 2-2 2-9; do q4x tap $m --ids 1,2,3 -n 1 --rows $r -o k.q4d >o && q4x info k | grep ^rows; done
+q4x tap $m --ids 1,2,3 -n 1 --mode hash -o k.q4d >o && q4x info k | grep ^rows
+rm k.q4d o
 q4x info --nodes few | grep -c .
 q4x info --json few | grep -A 6 '"records"'
 q4x info --json again | sed -n '/"args"/,/]/p'

@@ -33,6 +33,7 @@ try tap models/demo.gguf --ids 1 --arm a/b
 try tap models/demo.gguf --ids 1 --arm a --mode some
 try tap models/demo.gguf --ids 1 --arm a --rows 5-3
 try tap models/demo.gguf --ids 1 --arm a --rows 99999999999999999999
+try tap models/demo.gguf --ids 1,2,3 -n 2 --arm a --rows 3-9
 try bisect a b c
 # no value is empty, no list has a hole
 m=models/demo.gguf
