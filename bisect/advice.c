@@ -324,10 +324,12 @@ static void next_for_tokens(bis_case *c) {
 static void next_separating(bis_case *c) {
     const bis_header *h = &c->header;
     if (h->nlever < 2) return;
+    const int first = c->next.n;
     bis_say(&c->next, "One lever at a time, to tell %d declared differences apart:", h->nlever);
     for (int32_t i = 0; i < h->nlever; i++)
         bis_say(&c->next, "arm A against arm A with %s = %s (here %s).", h->lever[i].name, h->lever[i].b,
                 h->lever[i].a);
+    if (!first) c->next_list = c->next.n - 1;
 }
 
 /* The op of the FAULT multiplies or gathers by weights that may be longer than what the fingerprint reads of them. */

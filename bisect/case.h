@@ -58,6 +58,7 @@ typedef struct {
     int64_t logit_rows, logit_rows_equal;
     bis_lines notes;  /* what a reader must know, one sentence each */
     bis_lines next;   /* what to record next */
+    int next_list;    /* so many lines behind the first are what that lists */
     bis_lines limits; /* what this does not establish */
     char again[120];  /* options that record what the first line of next asks for; "" : no command can */
     int again_forced; /* and both arms on the ids of arm A */

@@ -25,16 +25,20 @@ static void line(pen *w, const char *label, const char *fmt, ...) {
     w->lines++;
 }
 
-/* A sentence under a label, folded; at most `most` lines, what is cut shows as "...". */
+/* A sentence under a label, folded; at most `most` lines: what is cut says so, and how to see it. */
 static void folded(pen *w, const char *label, int most, const char *text) {
     enum { WIDTH = 100 };
+    const char *const cut = w->verbose ? " ... (more in the report)" : " ... (all of it with -v)";
     for (int k = 0; *text && k < most; k++) {
-        size_t n = strlen(text), room = WIDTH - LABEL;
+        const size_t all = strlen(text), wide = WIDTH - LABEL;
+        const int ends = k + 1 == most && all > wide;
+        const size_t room = ends ? wide - strlen(cut) : wide;
+        size_t n = all;
         if (n > room) {
             for (n = room; n > 0 && text[n] != ' '; n--) {}
             if (!n) n = strcspn(text, " ");
         }
-        line(w, k ? "" : label, "%.*s%s", (int)n, text, text[n] && k + 1 == most ? " ..." : "");
+        line(w, k ? "" : label, "%.*s%s", (int)n, text, ends ? cut : "");
         text += n;
         while (*text == ' ') text++;
     }
@@ -93,8 +97,8 @@ static void compared(pen *w) {
 static void ids_line(pen *w, const char *label, const q4x_dump *d, int32_t mark) {
     fprintf(w->out, "%-*s", LABEL, label);
     for (int32_t f = 0; f < d->nforwards && f < 12; f++)
-        fprintf(w->out, f == mark ? "[%d] " : "%d ", d->forwards[f].sampled);
-    fprintf(w->out, d->nforwards > 12 ? "(%d in all)\n" : "\n", d->nforwards);
+        fprintf(w->out, f == mark ? "%s[%d]" : "%s%d", f ? " " : "", d->forwards[f].sampled);
+    fprintf(w->out, d->nforwards > 12 ? " (%d in all)\n" : "\n", d->nforwards);
     w->lines++;
 }
 
@@ -199,6 +203,17 @@ static void flips(pen *w) {
     if (s->nrows && !shown) line(w, "flips", "none");
 }
 
+/* The first thing to record next, with what it lists. */
+static void next(pen *w) {
+    const bis_case *c = w->c;
+    const int most = w->verbose ? c->next_list : 4;
+    int k = 0;
+    folded(w, "next", w->verbose ? 6 : 2, c->next.line[0]);
+    while (k < c->next_list && k < most && w->lines < MAX_LINES - 6) folded(w, "", 2, c->next.line[++k]);
+    if (k < c->next_list)
+        line(w, "", "... %d more (%s)", c->next_list - k, w->verbose ? "in the report" : "all of them with -v");
+}
+
 /* What can be pasted is not folded. */
 static void commands(pen *w) {
     for (int arm = 0; arm < 2; arm++) {
@@ -230,7 +245,7 @@ void bis_text(const bis_case *c, const bis_names *names, int verbose, FILE *out)
     /* where silence would pass for a proof */
     const int quiet = c->verdict == BIS_V_WITHIN_BAND || c->verdict == BIS_V_TIE || c->verdict == BIS_V_TOKENS_DIFFER;
     if (c->limits.n && quiet && w.lines < MAX_LINES - 8) folded(&w, "not shown", verbose ? 6 : 3, c->limits.line[0]);
-    if (c->next.n && w.lines < MAX_LINES - 7) folded(&w, "next", 2, c->next.line[0]);
+    if (c->next.n && w.lines < MAX_LINES - 7) next(&w);
     commands(&w);
     char *why = NULL;
     if (asprintf(&why, "%s%s%s%s", bis_reason_text(c->reason), c->where[0] ? " (" : "", c->where,

@@ -36,3 +36,14 @@ q4x bisect seq chunk64 | grep -A 1 -E '^(first|verdict)'
 # rounded frequencies are an honest choice: no fault
 for f in f32 bf16; do q4x tap models/demo.gguf --ids 366,380,486,573,261 -n 4 --bands --lever rope.freq=$f --arm freq-$f >/dev/null; done
 q4x bisect freq-f32 freq-bf16 | tail -n 1
+# forwards of which no row was kept: what they differ by is not known, and is not 0
+few() { q4x tap $m --ids $ids -n 3 --rows 3-3 --bands --node '*' "$@" >/dev/null; }
+few --arm r32; few --arm r16 --lever act=bf16; few --arm r64 --lever gdn=chunk64,plant=sign@L04.gdn.core#1
+q4x report r32 r16 | sed -n '/^scale/,/^f2/p'
+q4x bisect r32 r64 | sed -n '/^unjudged/,/^flips/p'
+# what a line of `next` lists is there; more than a few with -v
+q4x tap $m --ids 1,2,3 -n 2 --bands --rows all --node '*' --arm l0 >/dev/null
+q4x tap $m --ids 1,2,3 -n 2 --bands --rows all --node '*' --arm l5 \
+    --lever act=bf16,gdn=chunk64,dot=serial,rope.freq=bf16,topk.tie=highest >/dev/null
+q4x bisect l0 l5 | sed -n '/^not/,/^why/p'
+q4x bisect l0 l5 -v 2>/dev/null | sed -n '/^not/,/^why/p'
