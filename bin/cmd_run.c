@@ -171,7 +171,7 @@ static int run(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     TRY(text_open(g, q4x_net_model(net), r, err));
     q4x_greedy_opts go = cmd_greedy(g);
     go.all_logits = o->all_rows;
-    TRY(q4x_run_new_all(net, &g->arm, q4x_greedy_positions(&go), 0, go.all_logits, &r->run, err));
+    TRY(q4x_run_new_all(net, &g->arm, q4x_greedy_positions(&go), 0, go.all_logits, 0, &r->run, err));
     if (o->logits) TRY(q4x_out_open(o->logits, &r->logits, err));
     TRY(q4x_greedy(r->run, &go, step, r, err));
     TRY(text_done(r, err));

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "bin/cmd.h"
+#include "lib/need.h"
 #include "lib/tap.h"
 #include "lib/utf8.h"
 #include "lib/version.h"
@@ -143,6 +144,15 @@ static int check_rows(const options *o, const q4x_greedy_opts *go, q4x_err *err)
                     (long long)first, (long long)last, (long long)(n - 1), (long long)n);
 }
 
+/* What the taps take of a device is counted with the run: it is refused before weights are moved. */
+static int new_run(const q4x_net *net, const options *o, int64_t n_ctx, q4x_run **ret, q4x_err *err) {
+    q4x_tap_memory m = {0};
+    q4x_need n;
+    int rc = o->gen.arm.cuda ? q4x_need_of(net, 1, n_ctx, 0, &n, err) : 0;
+    if (!rc && o->gen.arm.cuda) rc = q4x_tap_memory_of(q4x_net_plan(net), &o->tap, n_ctx, n.tile, &m, err);
+    return rc ? rc : q4x_run_new_all(net, &o->gen.arm, n_ctx, 0, 0, m.least, ret, err);
+}
+
 static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     int rc;
     q4x_net *net = NULL;
@@ -152,7 +162,7 @@ static int tap(options *o, cmd_ctx *c, result *r, q4x_err *err) {
     TRY(cmd_gen_prompt(g, q4x_net_model(net), err));
     q4x_greedy_opts go = cmd_greedy(g);
     TRY(check_rows(o, &go, err));
-    TRY(q4x_run_new(net, &g->arm, q4x_greedy_positions(&go), 0, &run, err));
+    TRY(new_run(net, o, q4x_greedy_positions(&go), &run, err));
     json_t *h = header(o, c, q4x_run_threads(run));
     if (!h) {
         rc = q4x_fail(err, Q4X_E_NOMEM, "no memory for the dump's header");

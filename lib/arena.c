@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "kernels/dev.h"
+#include "lib/amount.h"
 
 static int64_t blocks_at(const k_dims *d, int64_t Tc) {
     int64_t nb = d->ratio ? Tc / d->ratio : 0;
@@ -76,7 +77,9 @@ static int64_t layout(const q4x_plan *p, int64_t rows, int64_t n_ctx, int held, 
     int64_t total = -1;
     int32_t n = 0;
     if (!last || !l) {
-        total = q4x_fail(err, Q4X_E_NOMEM, "arena: out of memory for %d nodes", p->nnodes);
+        total =
+            q4x_fail(err, Q4X_E_NOMEM, "arena: no memory for %s, where the outputs of %d nodes lie; " Q4X_MORE_MEMORY,
+                     q4x_amount((uint64_t)p->nnodes * (sizeof *last + sizeof *l)).s, p->nnodes);
         goto done;
     }
     lifetimes(p, held, last);

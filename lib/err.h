@@ -30,6 +30,9 @@ typedef struct {
     int line;
 } q4x_err;
 
+/* The remedy where a little memory of the host is missing, and nothing that was asked for would make it less. */
+#define Q4X_MORE_MEMORY "end other programs, or raise the limit (ulimit -v)"
+
 /* Fill err (if not NULL) and return code. Control bytes and bytes that are not printable ASCII in the formatted text
  * become '?', so that hostile names cannot drive a terminal. */
 int q4x_fail_at(q4x_err *err, const char *file, int line, int code, const char *fmt, ...)

@@ -223,6 +223,12 @@ int q4x_need_of(const q4x_net *n, int cuda, int64_t n_ctx, int threads, q4x_need
     TRY(arena(p, &d, err));
     TRY(taps(p, &d, err));
     TRY(sums(n, &d, err));
+    d.least = d.own;
+    if (n_ctx > 1) {
+        q4x_need one;
+        TRY(q4x_need_of(n, cuda, 1, threads, &one, err));
+        d.least = one.own;
+    }
     *ret = d;
 done:
     return rc;

@@ -63,6 +63,7 @@ typedef struct {
     uint64_t states;  /* of state[] */
     uint64_t weights; /* processor: mapped. Device: in its memory, vectors and lists of experts too */
     uint64_t own;     /* processor: memory of the process, besides the map. Device: its memory, all together */
+    uint64_t least;   /* the same for one position: no shorter context needs less */
 } q4x_need;
 
 /* For one sequence of up to n_ctx positions, 1 .. the model's. threads 0: as a run takes when it is not told. Errors: a

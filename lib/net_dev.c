@@ -1,9 +1,11 @@
 #include "lib/net_dev.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/dev_shape.h"
+#include "lib/amount.h"
 
 /* Bytes of the host that become bytes of the device. Each begins a piece of ALIGN bytes, at the distance that it has
  * here from a multiple of WIDEST: what can be loaded at once here can be there, and the sum of the pieces depends on
@@ -123,11 +125,14 @@ int q4x_net_dev_bytes(const q4x_net *n, uint64_t *ret, q4x_err *err) {
 }
 
 int q4x_dev_no_room(const k_dev *d, const char *what, uint64_t bytes, int code, q4x_err *err) {
-    const double mib = 1 << 20;
     uint64_t there = 0, total = 0;
-    k_dev_memory(d, &there, &total); /* 0 of 0: it does not say */
-    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no room for %s: %.1f MiB are needed, %.1f of %.1f are free: %s",
-                    d->index, what, (double)bytes / mib, (double)there / mib, (double)total / mib, k_dev_text(code));
+    char seen[64] = "it does not say what is free";
+    if (!k_dev_memory(d, &there, &total))
+        snprintf(seen, sizeof seen, "%s of %s are free", q4x_amount(there).s, q4x_amount(total).s);
+    return q4x_fail(err, Q4X_E_DEVICE,
+                    "device cuda/%d: no room for %s: %s are needed, %s: %s; end what else uses the device, or use a "
+                    "smaller model or --device cpu",
+                    d->index, what, q4x_amount(bytes).s, seen, k_dev_text(code));
 }
 
 /* ---- upload ---- */

@@ -32,7 +32,7 @@ int q4x_net_dev_holds(const q4x_net_dev *d, const void *p, uint64_t bytes);
 void q4x_net_dev_free(q4x_net_devs *d);
 
 /* Q4X_E_DEVICE: so many bytes could not be had of the device, though all that is needed was there when it was counted:
- * for what, how many, and what is free. */
+ * for what, how many, what is free, and a remedy. */
 int q4x_dev_no_room(const k_dev *d, const char *what, uint64_t bytes, int code, q4x_err *err);
 
 q4x_net_devs *q4x_net_devices(const q4x_net *n); /* net.c */

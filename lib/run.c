@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "kernels/round.h"
 #include "kernels/topk.h"
+#include "lib/amount.h"
 #include "lib/arena.h"
 #include "lib/hash.h"
 #include "lib/plant.h"
@@ -171,14 +172,20 @@ static void keep_before(q4x_run *r, int32_t node, k_call *c) {
 
 enum { CHOICE = 3 /* floats of scratch a logit, to choose */ };
 
-static int room_for_scratch(q4x_run *r, int64_t n, q4x_err *err) {
+static int room_for_scratch(q4x_run *r, int64_t n, const char *remedy, q4x_err *err) {
     if (n <= r->scratch_cap) return 0;
     free(r->scratch);
     r->scratch = zalloc(n, sizeof(float));
     r->scratch_cap = r->scratch ? n : 0;
     if (r->scratch) return 0;
-    return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %lld MiB of scratch; use fewer threads or a smaller context",
-                    (long long)(n >> 18));
+    return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %s of scratch; %s", q4x_amount(sizeof(float) * (uint64_t)n).s,
+                    remedy);
+}
+
+/* For ops that run here, all threads together. */
+static int room_for_ops(q4x_run *r, q4x_err *err) {
+    return room_for_scratch(r, r->scratch_n * r->nth,
+                            r->nth > 1 ? "use fewer threads or a smaller context" : "use a smaller context", err);
 }
 
 static int alloc_arena(q4x_run *r, q4x_err *err) {
@@ -190,13 +197,13 @@ static int alloc_arena(q4x_run *r, q4x_err *err) {
     r->scratch_n = k_scratch_floats(&p->d, r->tile, r->n_ctx);
     if (r->dev) {
         int rc = q4x_run_dev_arena(r, err);
-        return rc ? rc : room_for_scratch(r, CHOICE * (int64_t)p->d.V, err);
+        return rc ? rc : room_for_scratch(r, CHOICE * (int64_t)p->d.V, Q4X_MORE_MEMORY, err);
     }
     r->arena = zalloc(r->arena_n, sizeof(float));
     if (!r->arena)
-        return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %lld MiB of activations; use a smaller context",
-                        (long long)(r->arena_n >> 18));
-    return room_for_scratch(r, r->scratch_n * r->nth, err);
+        return q4x_fail(err, Q4X_E_NOMEM, "run: no memory for %s of activations; use a smaller context",
+                        q4x_amount(sizeof(float) * (uint64_t)r->arena_n).s);
+    return room_for_ops(r, err);
 }
 
 int q4x_run_default_threads(void) {
@@ -208,11 +215,11 @@ int q4x_run_default_threads(void) {
 }
 
 int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err) {
-    return q4x_run_new_all(n, arm, n_ctx, tile, 0, ret, err);
+    return q4x_run_new_all(n, arm, n_ctx, tile, 0, 0, ret, err);
 }
 
-int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, int all_logits, q4x_run **ret,
-                    q4x_err *err) {
+int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, int all_logits, uint64_t taps,
+                    q4x_run **ret, q4x_err *err) {
     int rc = 0;
     const q4x_plan *p = q4x_net_plan(n);
     if (n_ctx < 1 || n_ctx > p->ctx_max)
@@ -227,6 +234,7 @@ int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t
     r->n_ctx = n_ctx;
     r->tile = tile;
     r->all_logits = all_logits;
+    r->taps = taps;
     r->nth = arm->threads ? arm->threads : q4x_run_default_threads();
     TRY(check_levers(r, err));
     r->lv = calloc((size_t)p->nnodes, sizeof *r->lv);
@@ -319,7 +327,7 @@ static int show(q4x_run *r, q4x_node_event *ev, q4x_err *err) {
 }
 
 int q4x_run_scratch_here(q4x_run *r, k_call *c, q4x_err *err) {
-    const int rc = room_for_scratch(r, r->scratch_n * r->nth, err);
+    const int rc = room_for_ops(r, err);
     c->scratch = r->scratch;
     c->scratch_n = rc ? 0 : r->scratch_n;
     return rc;

@@ -24,10 +24,10 @@ const k_dims *q4x_net_dims(const q4x_net *n);
  * is copied, the net borrowed. Errors: a lever whose scope matches no node that reads it, a context out of range, a
  * device that is not there, no memory. */
 int q4x_run_new(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, q4x_run **ret, q4x_err *err);
-/* The same for a run whose forwards may give a logit row for each id: a device's memory is held to that from the start,
- * not when such a forward comes. */
-int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, int all_logits, q4x_run **ret,
-                    q4x_err *err);
+/* The same for a run whose forwards may give a logit row for each id (all_logits), or of which taps are taken, which
+ * need so many bytes: a device's memory is held to that from the start, not when it is asked for. */
+int q4x_run_new_all(const q4x_net *n, const q4x_arm *arm, int64_t n_ctx, int32_t tile, int all_logits, uint64_t taps,
+                    q4x_run **ret, q4x_err *err);
 void q4x_run_free(q4x_run *r); /* NULL is fine */
 /* Back to an empty sequence. */
 void q4x_run_reset(q4x_run *r);

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "kernels/matmul.h"
+#include "lib/amount.h"
 #include "lib/arena.h"
+#include "lib/need.h"
 #include "lib/run_dev_int.h"
 
 /* What a lever needs of a library. */
@@ -36,18 +38,14 @@ static int32_t rows_of_a_pass(const q4x_run *r) {
     return r->tile < r->n_ctx ? r->tile : (int32_t)r->n_ctx;
 }
 
-static double mib(uint64_t bytes) {
-    return (double)bytes / (1 << 20);
-}
-
 /* n floats of the host, which copies need not wait for. */
 static int pin(const q4x_run *r, int64_t n, const char *what, float **ret, q4x_err *err) {
     void *p = NULL;
     const int code = k_dev_pinned(&r->dev->dev, (size_t)n * sizeof(float), &p);
     *ret = p;
     if (!code) return 0;
-    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no %.1f MiB of pinned memory of the host for %s: %s",
-                    r->arm.device_index, mib(4 * (uint64_t)n), what, k_dev_text(code));
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: no %s of pinned memory of the host for %s: %s",
+                    r->arm.device_index, q4x_amount(4 * (uint64_t)n).s, what, k_dev_text(code));
 }
 
 int q4x_run_dev_arena(q4x_run *r, q4x_err *err) {
@@ -73,27 +71,78 @@ void q4x_run_dev_memory(const q4x_run *r, uint64_t *arena, uint64_t *state, uint
     *scratch = 4 * (uint64_t)(s.scratch + s.ids);
 }
 
+/* Bytes that a run is about to take of its device, part by part. */
+typedef struct {
+    uint64_t weights; /* 0: they are there */
+    uint64_t states, arena, scratch, logits, library, taps;
+} parts;
+
+static uint64_t sum(const parts *p) {
+    return p->weights + p->states + p->arena + p->scratch + p->logits + p->library + p->taps;
+}
+
+static int parts_of(const q4x_run *r, const q4x_arena_device *s, uint64_t library, parts *ret, q4x_err *err) {
+    *ret = (parts){.states = 4 * (uint64_t)s->states,
+                   .arena = 4 * (uint64_t)s->arena,
+                   .scratch = 4 * (uint64_t)(s->scratch + s->ids),
+                   .logits = 4 * (uint64_t)s->logits,
+                   .library = library,
+                   .taps = r->taps};
+    return q4x_net_dev_has(r->net, r->arm.device_index) ? 0 : q4x_net_dev_bytes(r->net, &ret->weights, err);
+}
+
+static void add_word(char *buf, size_t size, int helps, const char *word) {
+    const size_t n = strlen(buf);
+    if (helps) snprintf(buf + n, size - n, "%s, ", word);
+}
+
+/* What would make it fit by itself, so that nobody shortens a prompt for weights that are too large. room: what there
+ * is for all parts. */
+static void remedies(const q4x_run *r, const parts *p, uint64_t room, char *buf, size_t size) {
+    const uint64_t row = sizeof(float) * (uint64_t)r->plan->d.V;
+    q4x_need one;
+    parts q = *p;
+    buf[0] = 0;
+    if (!q4x_need_of(r->net, 1, 1, 0, &one, NULL)) {
+        q.states = one.states, q.arena = one.arena, q.scratch = one.scratch, q.logits = one.logits;
+        add_word(buf, size, sum(&q) <= room, "a shorter prompt or fewer ids");
+    }
+    add_word(buf, size, r->all_logits && sum(p) - p->logits + row <= room, "the last logit row");
+    add_word(buf, size, p->library && sum(p) - p->library <= room, "gemm=own");
+    add_word(buf, size, p->taps && sum(p) - p->taps <= room, "fewer taps (--node, --mode hash)");
+}
+
+static void name_parts(const q4x_run *r, const parts *p, char *buf, size_t size) {
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } more[] = {{"cuBLAS", p->library}, {"taps", p->taps}};
+    int n = snprintf(buf, size, "weights %s, states of %lld positions %s, activations %s, scratch %s, logits %s",
+                     q4x_amount(p->weights).s, (long long)r->n_ctx, q4x_amount(p->states).s, q4x_amount(p->arena).s,
+                     q4x_amount(p->scratch).s, q4x_amount(p->logits).s);
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+        if (more[i].bytes && n > 0 && (size_t)n < size)
+            n += snprintf(buf + n, size - (size_t)n, ", %s %s", more[i].name, q4x_amount(more[i].bytes).s);
+}
+
 /* Told before the weights are moved, with all numbers. taken: what the library has of its part already. */
 static int check_room(const q4x_run *r, const q4x_arena_device *s, uint64_t library, uint64_t taken, q4x_err *err) {
-    uint64_t weights = 0, there, total;
-    const uint64_t run = 4 * (uint64_t)(s->arena + s->scratch + s->ids), logits = 4 * (uint64_t)s->logits,
-                   states = 4 * (uint64_t)s->states;
-    char more[64] = "";
-    if (!q4x_net_dev_has(r->net, r->arm.device_index)) {
-        int rc = q4x_net_dev_bytes(r->net, &weights, err);
-        if (rc) return rc;
-    }
-    const uint64_t all = weights + run + states + logits + library;
-    int code = k_dev_memory(&r->dev->dev, &there, &total);
+    uint64_t there, total;
+    char named[240], helps[120];
+    parts p;
+    int rc = parts_of(r, s, library, &p, err);
+    if (rc) return rc;
+    const int code = k_dev_memory(&r->dev->dev, &there, &total);
     if (code) return q4x_run_dev_refused(r, code, "does not say how much memory it has", err);
-    if (all - taken <= there) return 0;
-    if (library) snprintf(more, sizeof more, ", cuBLAS %.1f", mib(library));
+    const uint64_t room = there + taken;
+    if (sum(&p) <= room) return 0;
+    name_parts(r, &p, named, sizeof named);
+    remedies(r, &p, room, helps, sizeof helps);
     return q4x_fail(err, Q4X_E_DEVICE,
-                    "device cuda/%d: %.1f MiB are needed (weights %.1f, states of %lld positions %.1f, activations "
-                    "%.1f, logits %.1f%s), %.1f of %.1f are free; use a smaller context, %sa smaller model or --device "
-                    "cpu",
-                    r->arm.device_index, mib(all), mib(weights), (long long)r->n_ctx, mib(states), mib(run),
-                    mib(logits), more, mib(there + taken), mib(total), r->all_logits ? "the last logit row, " : "");
+                    "device cuda/%d: %s are needed (%s), %s more than the %s of %s that are free%s; use %sa smaller "
+                    "model or --device cpu",
+                    r->arm.device_index, q4x_amount(sum(&p)).s, named, q4x_amount(sum(&p) - room).s, q4x_amount(room).s,
+                    q4x_amount(total).s, p.weights > room ? ", the weights alone do not fit" : "", helps);
 }
 
 /* The library comes behind a first look, so that all is counted, and before another: it takes more than its part. */
@@ -161,8 +210,9 @@ static int make_block(q4x_run *r, const q4x_arena_device *s, q4x_err *err) {
     void *p = NULL;
     int code = k_dev_alloc(&d->dev, bytes, &p);
     d->block = p;
-    if (!code) code = k_dev_zero(&d->dev, d->block, bytes);
-    return code ? q4x_dev_no_room(&d->dev, "activations and states", bytes, code, err) : 0;
+    if (code) return q4x_dev_no_room(&d->dev, "activations and states", bytes, code, err);
+    code = k_dev_zero(&d->dev, d->block, bytes);
+    return code ? q4x_run_dev_refused(r, code, "memory of the run cannot be cleared", err) : 0;
 }
 
 int q4x_run_dev_ready(q4x_run *r, q4x_err *err) {

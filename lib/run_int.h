@@ -35,6 +35,7 @@ struct q4x_run {
     int64_t scratch_n;   /* floats a thread */
     int64_t scratch_cap; /* on a device, until an op runs here: what the choice needs */
     int32_t all_logits;  /* forwards may give a row for each id */
+    uint64_t taps;       /* bytes of the device that the caller is going to take besides */
     float *logits;
     int32_t n_logits, cap_logits;
     int32_t chosen; /* 1: top_* hold the choice on the last forward's logits */

@@ -24,11 +24,11 @@ typedef struct {
 } q4x_tap_opts;
 
 /* Bytes that taps take on top of a run on a device: of its memory, and pinned ones of the host. Where there is too
- * little room for outputs that wait (q4x_run_hold), they take less of both. For a run of up to n_ctx positions in
- * passes of up to `tile` rows, computed without the device; the run itself takes what is said here when it opens its
- * tap set. Errors: those of --layer and --node, no memory. */
+ * little room for outputs that wait (q4x_run_hold), they take less of both: least of the device's, without them. For a
+ * run of up to n_ctx positions in passes of up to `tile` rows, computed without the device; the run itself takes what
+ * is said here when it opens its tap set. Errors: those of --layer and --node, no memory. */
 typedef struct {
-    uint64_t device, pinned;
+    uint64_t device, pinned, least;
 } q4x_tap_memory;
 int q4x_tap_memory_of(const q4x_plan *p, const q4x_tap_opts *o, int64_t n_ctx, int32_t tile, q4x_tap_memory *ret,
                       q4x_err *err);

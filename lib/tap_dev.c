@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "lib/amount.h"
 #include "lib/tap_dev_int.h"
 
 int q4x_tapdev_refused(const q4x_tapset *t, int code, int32_t forward, q4x_err *err) {
@@ -16,38 +17,58 @@ int q4x_tapdev_nomem(q4x_err *err) {
 
 /* ---- memory ---- */
 
-static double mib(uint64_t bytes) {
-    return (double)bytes / (1 << 20);
+/* What of the options makes a block smaller: both hold results, and a pinned one tensors and operands of bands too. */
+static void remedies(const q4x_tap_opts *o, int pinned, char *buf, size_t size) {
+    const char *less = "";
+    if (o->mode != Q4X_MODE_HASH) less = "fewer nodes (--node), --mode hash, ";
+    if (o->mode == Q4X_MODE_FULL && pinned) less = "fewer nodes (--node), --mode sketch, ";
+    snprintf(buf, size, "%s%s%s", less, o->bands ? "no --bands, " : "", *less || o->bands ? "or " : "");
 }
 
 /* The outputs that wait are no need, and take their memory later. */
-static int too_little(const q4x_tapset *t, const q4x_tapdev_sizes *s, const char *what, q4x_err *err) {
+static int too_little(const q4x_tapset *t, const q4x_tapdev_sizes *s, int pinned, const char *what, q4x_err *err) {
+    char less[100];
+    remedies(&t->o, pinned, less, sizeof less);
     return q4x_fail(err, Q4X_E_DEVICE,
-                    "device cuda/%d: taps need %.1f MiB of its memory on top of the run and %.1f MiB of pinned memory: "
-                    "%s; use a smaller context or --device cpu",
-                    t->arm->device_index, mib(s->results), mib(s->results + s->copies), what);
+                    "device cuda/%d: taps need %s of its memory on top of the run and %s of pinned memory: %s; use "
+                    "%s--device cpu",
+                    t->arm->device_index, q4x_amount(s->results).s, q4x_amount(s->results + s->copies).s, what, less);
+}
+
+static int refused(const q4x_tapset *t, int code, const char *what, q4x_err *err) {
+    return q4x_fail(err, Q4X_E_DEVICE, "device cuda/%d: %s: %s", t->arm->device_index, what, k_dev_text(code));
+}
+
+static int allocate_there(const q4x_tapset *t, q4x_tapdev *d, const q4x_tapdev_sizes *s, q4x_err *err) {
+    uint64_t there = 0, total = 0;
+    void *p = NULL;
+    char why[100];
+    int code = k_dev_memory(d->dev, &there, &total);
+    if (code) return refused(t, code, "does not say how much memory it has", err);
+    if (s->results > there) {
+        snprintf(why, sizeof why, "%s more than the %s of %s that are free", q4x_amount(s->results - there).s,
+                 q4x_amount(there).s, q4x_amount(total).s);
+        return too_little(t, s, 0, why, err);
+    }
+    code = k_dev_alloc(d->dev, s->results, &p);
+    d->there = p;
+    if (code) return too_little(t, s, 0, k_dev_text(code), err);
+    code = k_dev_zero(d->dev, d->there, s->results);
+    return code ? refused(t, code, "memory of the taps cannot be cleared", err) : 0;
 }
 
 /* Both blocks; one that holds nothing is none. */
 static int allocate(const q4x_tapset *t, q4x_tapdev *d, const q4x_tapdev_sizes *s, q4x_err *err) {
-    uint64_t there = 0, total;
-    void *p[3] = {NULL, NULL, NULL};
-    char why[100];
-    int code = k_dev_memory(d->dev, &there, &total);
-    if (!code && s->results > there) {
-        snprintf(why, sizeof why, "%.1f of %.1f MiB are free", mib(there), mib(total));
-        return too_little(t, s, why, err);
-    }
-    if (!code) code = k_dev_alloc(d->dev, s->results, &p[0]);
-    d->there = p[0];
-    if (!code) code = k_dev_zero(d->dev, d->there, s->results);
-    if (!code) code = k_dev_pinned(d->dev, s->results, &p[1]);
-    d->here = p[1];
-    if (!code && s->copies) code = k_dev_pinned(d->dev, s->copies, &p[2]);
-    d->pinned = p[2];
+    void *p[2] = {NULL, NULL};
+    int rc = allocate_there(t, d, s, err);
+    if (rc) return rc;
+    int code = k_dev_pinned(d->dev, s->results, &p[0]);
+    d->here = p[0];
+    if (!code && s->copies) code = k_dev_pinned(d->dev, s->copies, &p[1]);
+    d->pinned = p[1];
     d->results.cap = s->results;
     d->copies.cap = d->pinned ? s->copies : 0;
-    return code ? too_little(t, s, k_dev_text(code), err) : 0;
+    return code ? too_little(t, s, 1, k_dev_text(code), err) : 0;
 }
 
 int q4x_tapdev_new(q4x_tapset *t, q4x_tapdev **ret, q4x_err *err) {

@@ -202,7 +202,7 @@ int q4x_tap_memory_of(const q4x_plan *p, const q4x_tap_opts *o, int64_t n_ctx, i
     TRY(q4x_tap_describe(t, err));
     TRY(q4x_tap_choose(t, o, err));
     TRY(q4x_tapdev_size(t, n_ctx, tile, &s, err));
-    *ret = (q4x_tap_memory){.device = s.results + s.held, .pinned = s.results + s.copies + s.held};
+    *ret = (q4x_tap_memory){.device = s.results + s.held, .pinned = s.results + s.copies + s.held, .least = s.results};
 done:
     q4x_tap_undescribe(t);
     free(t->tap);

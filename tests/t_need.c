@@ -132,6 +132,8 @@ static void device(void **state) {
         uint64_t copied = 0;
         for (int c = 0; c < Q4X_TC_COUNT; c++) copied += cpu.cls[c].copied;
         assert_true(cpu.own == copied + cpu.states + cpu.arena + cpu.logits + cpu.scratch);
+        assert_true(cpu.least == need(net, 0, 1, 3).own && cpu.least < cpu.own); /* the least that a context can need */
+        assert_true(gpu.least == need(net, 1, 1, 0).own && gpu.least < gpu.own && gpu.weights < gpu.least);
         q4x_net_close(net);
     }
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "lib/amount.h"
 #include "lib/need.h"
 #include "lib/run_int.h"
 #include "tests/emu/emu.h"
@@ -32,7 +33,8 @@ static void more(const char *model, const q4x_net *net, int64_t ctx, const char 
     int32_t ids[64];
     const int32_t count = ctx < 64 ? (int32_t)ctx : 64;
     for (int32_t i = 0; i < count; i++) ids[i] = i;
-    if (q4x_arm_parse(spec, &arm, &err) || q4x_run_new_all(net, &arm, ctx, 0, rows, &r, &err)) fail_msg("%s", err.msg);
+    if (q4x_arm_parse(spec, &arm, &err) || q4x_run_new_all(net, &arm, ctx, 0, rows, 0, &r, &err))
+        fail_msg("%s", err.msg);
     const uint64_t all = n->own + (rows ? n->logits_all - n->logits : 0) + (strchr(spec, '=') ? n->library : 0);
     same(model, ctx, spec, all, emu.used);
     if (rows && ctx <= 5) { /* and no forward takes more */
@@ -158,36 +160,78 @@ static void taps(void **state) {
     assert_true(compared > 0);
 }
 
-/* A device with exactly that much takes the run; one with a byte less refuses it, with all of it in the number. */
+/* A run of 64 positions on a device of so much memory, without weights there. */
+static int run_in(size_t memory, const char *spec, int rows, uint64_t taps, q4x_err *err) {
+    const size_t all = emu.memory;
+    q4x_arm arm;
+    q4x_run *r = NULL;
+    q4x_net *net = h_net("tests/golden/micro-a");
+    if (q4x_arm_parse(spec, &arm, err)) fail_msg("%s", err->msg);
+    emu.memory = memory;
+    int rc = q4x_run_new_all(net, &arm, 64, 0, rows, taps, &r, err);
+    emu.memory = all;
+    q4x_run_free(r);
+    q4x_net_close(net);
+    assert_true(emu.used == 0 && emu.live == 0);
+    return rc;
+}
+
+static q4x_need need_of_64(void) {
+    q4x_err err = {0};
+    q4x_need n;
+    q4x_net *net = h_net("tests/golden/micro-a");
+    if (q4x_need_of(net, 1, 64, 0, &n, &err)) fail_msg("%s", err.msg);
+    q4x_net_close(net);
+    return n;
+}
+
+/* A device with exactly that much takes the run; one with a byte less refuses it, with all of it in the number, in the
+ * plan's words, and names what makes it fit. */
 static void just_enough(void **state) {
     static const struct {
-        const char *spec, *says;
-        int rows;
-    } want[] = {{"cuda", "logits 0.0)", 0}, {"cuda", "the last logit row", 1}, {"cuda:gemm=cublas", "cuBLAS 32.0)", 0}};
-    const size_t all = emu.memory;
+        const char *spec, *part, *remedy;
+        int rows, taps;
+    } want[] = {
+        {"cuda", ", logits 1.02 kB)", "use a shorter prompt or fewer ids, a smaller model or --device cpu", 0, 0},
+        {"cuda", ", logits 65.5 kB)", "ids, the last logit row, a smaller model or --device cpu", 1, 0},
+        {"cuda:gemm=cublas", ", cuBLAS 33.6 MB)", "ids, gemm=own, a smaller model or --device cpu", 0, 0},
+        {"cuda", ", taps 5.00 kB)", "ids, fewer taps (--node, --mode hash), a smaller model", 0, 5000}};
+    const q4x_need n = need_of_64();
     (void)state;
-    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
-        for (int less = 0; less < 2; less++) { /* each time without weights there */
-            q4x_err err = {0};
-            q4x_need n;
-            q4x_arm arm;
-            q4x_run *r = NULL;
-            char number[40];
-            q4x_net *net = h_net("tests/golden/micro-a");
-            if (q4x_need_of(net, 1, 64, 0, &n, &err) || q4x_arm_parse(want[i].spec, &arm, &err))
-                fail_msg("%s", err.msg);
-            const uint64_t need = n.own + (want[i].rows ? n.logits_all - n.logits : 0) + (i == 2 ? n.library : 0);
-            emu.memory = need - (size_t)less;
-            int rc = q4x_run_new_all(net, &arm, 64, 0, want[i].rows, &r, &err);
-            emu.memory = all;
-            if (rc != (less ? Q4X_E_DEVICE : 0)) fail_msg("%d of a byte less: %d, %s", less, rc, err.msg);
-            snprintf(number, sizeof number, ": %.1f MiB are needed (", (double)need / 1048576);
-            if (less && (!strstr(err.msg, number) || !strstr(err.msg, want[i].says))) fail_msg("%s", err.msg);
-            if (less) print_message("    %s\n", err.msg);
-            q4x_run_free(r);
-            q4x_net_close(net);
-            assert_true(emu.used == 0 && emu.live == 0);
-        }
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        char text[200];
+        q4x_err err = {0};
+        const uint64_t need = n.own + (want[i].rows ? n.logits_all - n.logits : 0) +
+                              (strchr(want[i].spec, '=') ? n.library : 0) + (uint64_t)want[i].taps;
+        if (run_in(need, want[i].spec, want[i].rows, (uint64_t)want[i].taps, &err)) fail_msg("%s", err.msg);
+        assert_int_equal(run_in(need - 1, want[i].spec, want[i].rows, (uint64_t)want[i].taps, &err), Q4X_E_DEVICE);
+        print_message("    %s\n", err.msg);
+        snprintf(text, sizeof text,
+                 ": %s are needed (weights %s, states of 64 positions %s, activations %s, scratch %s, ",
+                 q4x_amount(need).s, q4x_amount(n.weights).s, q4x_amount(n.states).s, q4x_amount(n.arena).s,
+                 q4x_amount(n.scratch).s);
+        if (!strstr(err.msg, text) || !strstr(err.msg, want[i].part) || !strstr(err.msg, want[i].remedy) ||
+            !strstr(err.msg, "), 1 B more than the "))
+            fail_msg("expected %s and %s and %s in %s", text, want[i].part, want[i].remedy, err.msg);
+    }
+}
+
+/* A remedy is one: a shorter prompt is none where one position is too much, and the weights are named by themselves. */
+static void remedies(void **state) {
+    static const char only[] = " are free; use a smaller model or --device cpu",
+                      shorter[] = " are free; use a shorter prompt or fewer ids, a smaller model or --device cpu",
+                      alone[] = " are free, the weights alone do not fit; use a smaller model or --device cpu";
+    const q4x_need n = need_of_64();
+    const struct {
+        size_t memory;
+        const char *says;
+    } want[] = {{n.least, shorter}, {n.least - 1, only}, {n.weights, only}, {n.weights - 1, alone}};
+    (void)state;
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        q4x_err err = {0};
+        assert_int_equal(run_in(want[i].memory, "cuda", 0, 0, &err), Q4X_E_DEVICE);
+        if (!strstr(err.msg, want[i].says)) fail_msg("expected %s in %s", want[i].says, err.msg);
+    }
 }
 
 /* What was there when it was counted is not there when it is asked for: each part by itself, of the device and pinned;
@@ -198,9 +242,9 @@ static void refused(void **state) {
         int nth;
     } want[] = {{"cudaMalloc", "no room for the weights: ", 1},
                 {"cudaMalloc", "no room for activations and states: ", 2},
-                {"cudaMalloc", "no room for 1 rows of 256 logits: 0.0 MiB are needed, ", 3},
-                {"cudaHostAlloc", "MiB of pinned memory of the host for activations: out of memory", 2},
-                {"cudaHostAlloc", "MiB of pinned memory of the host for ids and rows of tables: out of memory", 4}};
+                {"cudaMalloc", "no room for 1 rows of 256 logits: 1.02 kB are needed, ", 3},
+                {"cudaHostAlloc", "B of pinned memory of the host for activations: out of memory", 2},
+                {"cudaHostAlloc", "B of pinned memory of the host for ids and rows of tables: out of memory", 4}};
     enum { NWANT = sizeof want / sizeof *want };
     q4x_err err = {0};
     q4x_arm arm;
@@ -216,7 +260,7 @@ static void refused(void **state) {
         print_message("    %s\n", rc ? err.msg : "(accepted)");
         assert_int_equal(rc, Q4X_E_DEVICE);
         assert_non_null(strstr(err.msg, want[i].says));
-        assert_true(i > 2 || (strstr(err.msg, " MiB are needed, ") && strstr(err.msg, " are free: out of memory")));
+        assert_true(i > 2 || (strstr(err.msg, " are free: out of memory; end what else uses the device, or use ")));
         q4x_net_close(net);
         assert_true(emu.used == 0 && emu.live == 0);
     }
@@ -237,6 +281,7 @@ static void refused(void **state) {
 int main(int argc, char **argv) {
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {cmocka_unit_test(equals_a_run), cmocka_unit_test(taps),
-                                       cmocka_unit_test(just_enough), cmocka_unit_test(refused)};
+                                       cmocka_unit_test(just_enough), cmocka_unit_test(remedies),
+                                       cmocka_unit_test(refused)};
     return cmocka_run_group_tests_name("e_need", tests, NULL, NULL);
 }

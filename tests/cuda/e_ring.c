@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "lib/amount.h"
 #include "lib/arena.h"
 #include "lib/run_int.h"
 #include "lib/tap_dev_int.h"
@@ -119,6 +120,8 @@ static void order(void **state) {
     q4x_net_close(net);
 }
 
+static const char *refuse; /* a call of the runtime that fails when a tap set is opened; NULL: none */
+
 /* What opening a tap set says with so much device memory beside the run's, and pinned blocks of that size. */
 static int open_with(const q4x_net *net, const q4x_tap_opts *o, size_t device, size_t pinned, q4x_err *err) {
     q4x_arm arm;
@@ -129,7 +132,9 @@ static int open_with(const q4x_net *net, const q4x_tap_opts *o, size_t device, s
     const int64_t live = emu.live;
     emu.memory = emu.used + device;
     emu.no_pinned = pinned;
+    emu_refuse(refuse, 1, EMU_REFUSED);
     int rc = q4x_tapset_open(r, net, o, h_temp("t.q4d"), json_object(), &t, err);
+    emu_refuse(NULL, 0, 0);
     emu.memory = all;
     emu.no_pinned = 0;
     assert_true(rc == 0 || emu.live == live);
@@ -157,13 +162,34 @@ static void too_little(void **state) {
     }
     print_message("    %s\n", err.msg);
     char want[80];
-    snprintf(want, sizeof want, "device cuda/0: taps need %.1f MiB of its memory on top of the run",
-             (double)results / 1048576);
+    snprintf(want, sizeof want, "device cuda/0: taps need %s of its memory on top of the run", q4x_amount(results).s);
     assert_non_null(strstr(err.msg, want));
+    assert_non_null(strstr(err.msg, ": 1 B more than the "));
+    assert_non_null(strstr(err.msg, " that are free; use fewer nodes (--node), --mode hash, or --device cpu"));
     for (int k = 0; k < 2; k++) { /* for the results; for the tensors */
         int rc = open_with(net, &o, results + held, k ? ring - 1 : results - 1, &err);
         if (rc != Q4X_E_DEVICE) fail_msg("pinned: %d: %s", rc, err.msg);
-        assert_non_null(strstr(err.msg, "of pinned memory: out of memory"));
+        assert_non_null(
+            strstr(err.msg, "of pinned memory: out of memory; use fewer nodes (--node), --mode sketch, or "));
+    }
+    /* what goes wrong besides is said to be that */
+    static const struct {
+        const char *call, *says;
+    } others[] = {{"cudaMemGetInfo", "device cuda/0: does not say how much memory it has: "},
+                  {"cudaMemsetAsync", "device cuda/0: memory of the taps cannot be cleared: "}};
+    for (int k = 0; k < 2; k++) {
+        refuse = others[k].call;
+        assert_int_equal(open_with(net, &o, results + held, 0, &err), Q4X_E_DEVICE);
+        refuse = NULL;
+        print_message("    %s\n", err.msg);
+        if (strncmp(err.msg, others[k].says, strlen(others[k].says))) fail_msg("%s", err.msg);
+    }
+    /* hashes have no nodes to leave out; bands can be left out */
+    static const q4x_tap_opts few[] = {{.mode = Q4X_MODE_HASH}, {.mode = Q4X_MODE_HASH, .bands = 1}};
+    static const char *const none[] = {" are free; use --device cpu", " are free; use no --bands, or --device cpu"};
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(open_with(net, &few[k], 1, 0, &err), Q4X_E_DEVICE);
+        if (!strstr(err.msg, none[k])) fail_msg("expected %s in %s", none[k], err.msg);
     }
     assert_int_equal(h_temp_count(), 0);
     q4x_net_close(net);

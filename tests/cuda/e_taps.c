@@ -39,7 +39,7 @@ static q4x_hash go(const q4x_net *net, const q4x_tap_opts *o, int room, int64_t 
     q4x_run *r = NULL;
     q4x_tapset *t = NULL;
     q4x_hash content = {{0}};
-    q4x_tap_memory need = {0, 0};
+    q4x_tap_memory need = {0};
     uint64_t before, after, states, scratch;
     int rc = q4x_arm_parse(arm_of_go, &arm, &err);
     if (!rc) rc = q4x_run_new(net, &arm, 8, 0, &r, &err);
