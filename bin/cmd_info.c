@@ -88,6 +88,7 @@ static int find_needs(info_model *f, const info_options *o, q4x_err *err) {
             return q4x_fail(err, Q4X_E_ARG, "--threads: --device %.40s %s", o->device,
                             arm.cuda ? "has none" : "names them already");
     }
+    f->device_index = arm.device_index;
     k_dev_query(&dev);
     const int64_t most = q4x_net_plan(f->net)->ctx_max, ctx = o->ctx ? o->ctx : most < DEFAULT_CTX ? most : DEFAULT_CTX;
     for (int cuda = 0; cuda < INFO_DEVICES; cuda++) {

@@ -39,8 +39,9 @@ typedef struct {
     q4x_odd odd[Q4X_ODD_COUNT];
     int nneeds;
     q4x_need need[INFO_DEVICES];
-    q4x_hash *hash; /* NULL: not asked for */
-    q4x_use *use;   /* of every tensor; NULL: no plan */
+    int device_index; /* of the one on a device: N of cuda/N */
+    q4x_hash *hash;   /* NULL: not asked for */
+    q4x_use *use;     /* of every tensor; NULL: no plan */
     info_file *digest;
     int ndigests;
 } info_model;
@@ -55,8 +56,9 @@ typedef struct {
 int info_says_of(const q4x_model *m, info_says ret[INFO_SAYS]);
 /* Bytes of the chat template, -1: none. */
 int64_t info_template(const q4x_model *m);
-/* Whether what is needed is there, in a sentence; *ret_here: bytes of memory, 0: not known. */
-void info_fits(const q4x_need *d, char *buf, size_t size, uint64_t *ret_here);
+/* Whether what is needed is there, on a device on the one of this index, in a sentence; *ret_here: bytes of memory, 0:
+ * not known. */
+void info_fits(const q4x_need *d, int index, char *buf, size_t size, uint64_t *ret_here);
 
 void info_text(const info_model *f, const info_options *o, int verbose);
 json_t *info_json(const info_model *f);

@@ -5,6 +5,7 @@
 #include "bin/info.h"
 #include "kernels/dev.h"
 #include "kernels/quant.h"
+#include "lib/amount.h"
 #include "lib/machine.h"
 
 static json_t *words(const char *s) {
@@ -57,30 +58,50 @@ int64_t info_template(const q4x_model *m) {
     return q4x_kv_str(m, "tokenizer.chat_template", &s, &n, NULL) ? -1 : (int64_t)n;
 }
 
-static double giga(uint64_t bytes) {
-    return 1e-9 * (double)bytes;
-}
-
-void info_fits(const q4x_need *d, char *buf, size_t size, uint64_t *ret_here) {
+/* Bytes that device `index` has; 0: not known, and why says why. */
+static uint64_t device_memory(int index, char *why, size_t size) {
     k_dev_info dev;
     k_dev_desc desc;
-    uint64_t here = d->cuda ? 0 : q4x_machine_memory();
     k_dev_query(&dev);
-    if (d->cuda && dev.count > 0 && !k_dev_describe(0, &desc)) here = desc.memory;
+    if (index < dev.count && !k_dev_describe(index, &desc)) return desc.memory;
+    if (!dev.count)
+        snprintf(why, size, "There is no such device here to compare with.");
+    else if (index >= dev.count)
+        snprintf(why, size, "There is no such device here to compare with: there %s %d, from 0 on.",
+                 dev.count == 1 ? "is" : "are", dev.count);
+    else
+        snprintf(why, size, "The device does not say how much memory it has.");
+    return 0;
+}
+
+/* Names what does not fit: a shorter context is no remedy where one position is too much. */
+static void misfit(const q4x_need *d, uint64_t here, char *buf, size_t size) {
+    if (d->cuda && d->weights > here)
+        snprintf(buf, size, "Does not fit, whatever the context: the weights alone are %s, and %s are here.",
+                 q4x_amount(d->weights).s, q4x_amount(here).s);
+    else if (d->least > here)
+        snprintf(buf, size, "Does not fit, whatever the context: one position needs %s, and %s are here.",
+                 q4x_amount(d->least).s, q4x_amount(here).s);
+    else
+        snprintf(buf, size,
+                 "Does not fit: %s are needed, and %s are here; a shorter context needs less, one position %s.",
+                 q4x_amount(d->own).s, q4x_amount(here).s, q4x_amount(d->least).s);
+}
+
+void info_fits(const q4x_need *d, int index, char *buf, size_t size, uint64_t *ret_here) {
+    snprintf(buf, size, "How much memory is here is not known.");
+    const uint64_t here = d->cuda ? device_memory(index, buf, size) : q4x_machine_memory();
     *ret_here = here;
-    if (!here)
-        snprintf(buf, size, "%s",
-                 d->cuda ? "There is no such device here to compare with." : "How much memory is here is not known.");
-    else if (d->own > here)
-        snprintf(buf, size, "Does not fit: %.2f GB are needed, and %.2f GB are here; a shorter context needs less.",
-                 giga(d->own), giga(here));
+    if (!here) return;
+    if (d->own > here)
+        misfit(d, here, buf, size);
     else if (!d->cuda && d->own + d->weights > here)
         snprintf(buf, size,
-                 "Runs, but the weights do not all stay in memory: with them it is %.2f GB, and %.2f GB are here; what "
-                 "does not stay is read from the file again.",
-                 giga(d->own + d->weights), giga(here));
+                 "Runs, but the weights do not all stay in memory: with them it is %s, and %s are here; what does not "
+                 "stay is read from the file again.",
+                 q4x_amount(d->own + d->weights).s, q4x_amount(here).s);
     else
-        snprintf(buf, size, "Fits: %.2f GB are here.", giga(here));
+        snprintf(buf, size, "Fits: %s are here.", q4x_amount(here).s);
 }
 
 /* ---- the parts ---- */
@@ -147,7 +168,7 @@ static json_t *taps_json(const q4x_need *d) {
     return o;
 }
 
-static json_t *need_json(const q4x_need *d) {
+static json_t *need_json(const q4x_need *d, int index) {
     json_t *weights = json_object(), *state = json_object();
     char fits[300];
     uint64_t here;
@@ -161,7 +182,7 @@ static json_t *need_json(const q4x_need *d) {
     }
     for (int i = 0; i < Q4X_NEED_STATES; i++)
         json_object_set_new(state, q4x_need_states[i], json_integer((json_int_t)d->state[i]));
-    info_fits(d, fits, sizeof fits, &here);
+    info_fits(d, index, fits, sizeof fits, &here);
     json_t *o = json_pack("{s:s, s:I, s:i, s:i, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I}", "device",
                           d->cuda ? "cuda" : "cpu", "context", (json_int_t)d->n_ctx, "rows_a_pass", d->tile, "threads",
                           d->threads, "parts", weights, "weights", (json_int_t)d->weights, "state", state, "states",
@@ -169,8 +190,8 @@ static json_t *need_json(const q4x_need *d) {
                           "scratch", (json_int_t)d->scratch, "needs", (json_int_t)d->own);
     json_object_set_new(o, "logits_all", json_integer((json_int_t)d->logits_all));
     if (d->cuda) {
-        json_object_update_new(o, json_pack("{s:I, s:I, s:I}", "cublas", (json_int_t)d->library, "pinned",
-                                            (json_int_t)d->pinned, "pinned_all", (json_int_t)d->pinned_all));
+        json_object_update_new(o, json_pack("{s:i, s:I, s:I, s:I}", "index", index, "cublas", (json_int_t)d->library,
+                                            "pinned", (json_int_t)d->pinned, "pinned_all", (json_int_t)d->pinned_all));
         json_object_set_new(o, "taps", taps_json(d));
     }
     json_object_set_new(o, "token_reads", json_integer((json_int_t)d->token));
@@ -184,7 +205,7 @@ static json_t *need_json(const q4x_need *d) {
 static json_t *needs_json(const info_model *f) {
     if (!f->net) return json_null();
     json_t *a = json_array();
-    for (int i = 0; i < f->nneeds; i++) json_array_append_new(a, need_json(&f->need[i]));
+    for (int i = 0; i < f->nneeds; i++) json_array_append_new(a, need_json(&f->need[i], f->device_index));
     return a;
 }
 

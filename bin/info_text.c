@@ -5,6 +5,7 @@
 
 #include "bin/info.h"
 #include "kernels/quant.h"
+#include "lib/amount.h"
 
 enum { WIDTH = 80 };
 
@@ -17,16 +18,6 @@ static double bits(uint64_t bytes, uint64_t elements) {
 static void field(const char *name, const char *text) {
     printf("%-14s", name);
     cmd_put_words(text, 14, 14, WIDTH);
-}
-
-/* "1.23 GB" */
-static const char *human(uint64_t bytes, char *buf, size_t size) {
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
-    double x = (double)bytes;
-    int u = 0;
-    for (; x >= 999.5 && u < 6; u++) x /= 1000;
-    snprintf(buf, size, u && x < 99.95 ? x < 9.995 ? "%.2f %s" : "%.1f %s" : "%.0f %s", x, units[u]);
-    return buf;
 }
 
 /* ---- what it is ---- */
@@ -68,15 +59,14 @@ static void put_tokenizer(const info_model *f) {
 
 static void put_weights(const info_model *f) {
     uint64_t elements = 0, bytes = 0;
-    char buf[24];
     int64_t n = 0;
     for (int i = 0; i < f->ntypes; i++) {
         elements += f->type[i].elements;
         bytes += f->type[i].bytes;
         n += f->type[i].n;
     }
-    printf("weights       %llu in %lld tensors, %s, %.2f bits each", (ull)elements, (long long)n,
-           human(bytes, buf, sizeof buf), bits(bytes, elements));
+    printf("weights       %llu in %lld tensors, %s, %.2f bits each", (ull)elements, (long long)n, q4x_amount(bytes).s,
+           bits(bytes, elements));
     if (f->ntypes)
         printf("; %.0f %% is %s", 100.0 * (double)f->type[0].bytes / (double)(bytes ? bytes : 1),
                k_quant_name(f->type[0].type));
@@ -162,8 +152,7 @@ static void put_odd(const info_model *f) {
 /* ---- memory ---- */
 
 static void amount(const char *what, uint64_t bytes, const char *note) {
-    char buf[24];
-    int n = printf("  %-12s %13llu %8s  ", what, (ull)bytes, human(bytes, buf, sizeof buf));
+    int n = printf("  %-12s %13llu %8s  ", what, (ull)bytes, q4x_amount(bytes).s);
     cmd_put_words(note, n, 39, WIDTH);
 }
 
@@ -186,12 +175,13 @@ static void put_states(const q4x_need *d, char *buf, size_t size) {
                                    (ull)d->state[i]);
 }
 
-static void put_need(const q4x_need *d) {
-    char states[200], line[300], buf[24];
+static void put_need(const info_model *f, const q4x_need *d) {
+    char states[200], line[300], place[24] = "cpu";
     uint64_t here, tables = d->cls[Q4X_TC_TABLE].gathered, rows = d->cls[Q4X_TC_EMBEDDING].gathered, copied = 0;
     for (int c = 0; c < Q4X_TC_COUNT; c++) copied += d->cls[c].copied;
     put_states(d, states, sizeof states);
-    printf("\n%s: %lld positions, %d rows a pass", d->cuda ? "cuda" : "cpu", (long long)d->n_ctx, d->tile);
+    if (d->cuda) snprintf(place, sizeof place, "cuda/%d", f->device_index);
+    printf("\n%s: %lld positions, %d rows a pass", place, (long long)d->n_ctx, d->tile);
     if (!d->cuda) printf(", %d threads", d->threads);
     putchar('\n');
     amount("weights", d->weights,
@@ -217,26 +207,26 @@ static void put_need(const q4x_need *d) {
     }
     if (d->cuda && tables) {
         snprintf(line, sizeof line, "The n-gram table's %s stay in the file; rows of it are gathered on the host.",
-                 human(tables, buf, sizeof buf));
+                 q4x_amount(tables).s);
         printf("  ");
         cmd_put_words(line, 2, 2, WIDTH);
     }
-    info_fits(d, line, sizeof line, &here);
+    info_fits(d, f->device_index, line, sizeof line, &here);
     printf("  ");
     cmd_put_words(line, 2, 2, WIDTH);
 }
 
 static void put_plan(const info_model *f) {
-    char a[24], b[24], c[24], line[200];
+    char line[200];
     const q4x_need *d = &f->need[0];
     printf("%s: what one sequence needs, in bytes\n", q4x_model_path(f->m));
     put_uses(d);
-    for (int i = 0; i < f->nneeds; i++) put_need(&f->need[i]);
+    for (int i = 0; i < f->nneeds; i++) put_need(f, &f->need[i]);
     snprintf(
         line, sizeof line,
         "A token reads %s of weights; a row of it adds %s (sketches) or %s (whole tensors) to a dump of the public "
         "nodes.",
-        human(d->token, a, sizeof a), human(d->tap_sketch, b, sizeof b), human(d->tap_full, c, sizeof c));
+        q4x_amount(d->token).s, q4x_amount(d->tap_sketch).s, q4x_amount(d->tap_full).s);
     putchar('\n');
     cmd_put_words(line, 0, 0, WIDTH);
 }

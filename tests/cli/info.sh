@@ -1,6 +1,7 @@
 # what is known of a model beyond its tables: memory, digests, what is unusual, everything as JSON, mistakes
 q4x info --plan models/demo.gguf --device cpu/2
 q4x info --plan --ctx 64 --device cuda golden/dense-a
+q4x info --plan --ctx 64 --device cuda/999 golden/dense-a | grep -e ^cuda -e 'such device'
 q4x info --json --device cpu/3 --ctx 100 models/micro-a-bf16.gguf | sed -n '/^  "memory"/,/^  \]/p' | sed -n '/"weights": [0-9]/,$p'
 q4x info --hash golden/dense-a | sed -n '1,5p'
 q4x info --hash --threads 1 models/demo.gguf >one; q4x info --hash --threads 4 models/demo.gguf | cmp - one && wc -l <one
