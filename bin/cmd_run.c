@@ -214,6 +214,7 @@ int cmd_run(int argc, char **argv, cmd_ctx *c) {
     cmd_parse(&argp, argc, argv, c, 1, &o);
     result r = {.o = &o, .c = c, .ids = json_array(), .forwards = json_array()};
     int code = cmd_gen_ready(&o.gen, c);
+    if (!code && o.gen.threads && o.gen.arm.cuda) code = cmd_misuse(c, "--threads: device cuda has none");
     if (!code && o.rows_given && !o.logits) code = cmd_misuse(c, "--logits-rows goes with --logits FILE");
     if (!code) code = cmd_dash(c, "--logits", o.logits);
     if (!code) code = run(&o, c, &r, &err) ? cmd_refused(c, &err) : print(&r, c);

@@ -227,6 +227,8 @@ static int check_taps(const options *o, cmd_ctx *c) {
     const char *model = o->gen.model;
     if (q4x_utf8_valid((const uint8_t *)model, strlen(model)) < strlen(model))
         return cmd_misuse(c, "the model's path is not UTF-8, and a dump records it as text: name it by another path");
+    if (o->gen.threads && o->gen.arm.cuda && !o->tap.bands && !o->gen.arm.nitems)
+        return cmd_misuse(c, "--threads: device cuda has none; the processor's work on --bands and levers alone");
     if (o->tap.mode != Q4X_MODE_HASH) return CMD_OK;
     if (o->rows_given) return cmd_misuse(c, "--rows: --mode hash keeps no rows");
     if ((o->tap.layers || o->tap.nodes) && !o->tap.bands)

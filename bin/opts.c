@@ -116,14 +116,15 @@ static const struct argp_option gen_options[] = {
     {"stop", KEY_STOP, "IDS", 0, "stop after one of these ids", 1},
     {"force-ids", KEY_FORCE, "IDS", 0, "feed these ids after the prompt, whatever is chosen (teacher forcing)", 1},
     {0, 0, 0, 0, "The arm:", 2},
-    {"spec", KEY_SPEC, "ARM", 0, "DEVICE[/THREADS][:LEVER=VALUE[@GLOB[#F]],...], such as cpu:act=bf16", 2},
+    {"spec", KEY_SPEC, "ARM", 0, "cpu[/THREADS] or cuda[/N], then [:LEVER=VALUE[@GLOB[#F]],...], such as cpu:act=bf16",
+     2},
     {"device", KEY_DEVICE, "DEV", 0, "cpu[/THREADS] (default cpu) or cuda[/N], GPU N of those counted from 0", 2},
     {"lever", 'l', "K=V[@GLOB[#F]]", 0,
      "set a lever, everywhere or at nodes GLOB in forward F; may be repeated: --lever and --as apply behind "
      "--spec, from left to right, and the last to set a lever counts",
      2},
     {"as", KEY_AS, "PROFILE", 0, "set the levers of a profile; an arm has one at most", 2},
-    {"threads", KEY_THREADS, "N", 0, "threads; never moves a bit", 2},
+    {"threads", KEY_THREADS, "N", 0, "threads of the processor; never moves a bit", 2},
     {0}};
 
 static const struct argp_child gen_child[] = {{&cmd_text_argp, 0, 0, 0}, {0}};

@@ -2,7 +2,7 @@
  * two that set one lever of a node, the later counts. An arm has one profile at most; levers before it that it sets too
  * give way to it, levers behind it change it.
  *
- * ARM  := DEVICE ['/' THREADS] [':' ITEM {',' ITEM}]      DEVICE := cpu | cuda
+ * ARM  := DEVICE [':' ITEM {',' ITEM}]      DEVICE := cpu ['/' THREADS] | cuda ['/' N]
  * ITEM := as=PROFILE | NAME=VALUE ['@' GLOB ['#' FORWARD]]
  * GLOB is fnmatch on the full node name, or on the name without "Lxx.". plant's value is KIND@NODE[#F]. A value is a
  * word of the lever's list or, where the list has one LO..HI, a decimal number in that range. It is held as the f32
