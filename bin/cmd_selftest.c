@@ -9,11 +9,18 @@
 #include "bisect/selftest.h"
 #include "lib/doomed.h"
 
+enum { KEY_DEVICE = 0x100 };
+
+typedef struct {
+    const char *model, *device;
+} options;
+
 static error_t option(int key, char *arg, struct argp_state *state) {
-    const char **model = state->input;
+    options *o = state->input;
     if (cmd_empty(state, key, arg)) return EINVAL;
-    if (key != ARGP_KEY_ARG || *model) return ARGP_ERR_UNKNOWN;
-    *model = arg;
+    if (key == KEY_DEVICE) return o->device = arg, 0;
+    if (key != ARGP_KEY_ARG || o->model) return ARGP_ERR_UNKNOWN;
+    o->model = arg;
     return 0;
 }
 
@@ -84,37 +91,63 @@ static int tiny_model(const char *model, const char *dir, table *t, int *ret_bad
     return rc;
 }
 
+/* Which device: a name that bis_selftest_nulls takes, in buf. Returns an exit code. */
+static int find_device(const options *o, cmd_ctx *c, char *buf, size_t size) {
+    q4x_arm arm = {0};
+    q4x_err err = {0};
+    if (o->device && !o->model)
+        return cmd_misuse(c, "--device goes with a MODEL: without one the judge is tried, by faults in runs on the "
+                             "processor");
+    if (o->device && q4x_arm_parse(o->device, &arm, &err)) return cmd_misuse(c, "%s", err.msg);
+    if (arm.nitems || arm.threads)
+        return cmd_misuse(c, "--device: '%.40s', expected cpu or cuda[/N] alone: levers and threads are what is tried",
+                          o->device);
+    if (arm.cuda)
+        snprintf(buf, size, "cuda/%d", arm.device_index);
+    else
+        snprintf(buf, size, "cpu");
+    return CMD_OK;
+}
+
+static int run_trials(const options *o, const char *device, const char *tiny, table *t, int *ret_bad, q4x_err *err) {
+    const char *tmp = getenv("TMPDIR");
+    char dir[4096];
+    q4x_doomed doomed = {0};
+    snprintf(dir, sizeof dir, "%.4000s/q4x-selftest-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(dir)) return q4x_fail(err, Q4X_E_IO, "%.160s: cannot make a folder for the dumps; set TMPDIR", dir);
+    q4x_doom(&doomed, dir);
+    int rc = o->model ? bis_selftest_nulls(o->model, device, dir, row, t, ret_bad, err)
+                      : tiny_model(tiny, dir, t, ret_bad, err);
+    rmdir(dir);
+    q4x_pardon(&doomed);
+    return rc;
+}
+
 int cmd_selftest(int argc, char **argv, cmd_ctx *c) {
-    static const struct argp argp = {0,
+    static const struct argp_option own[] = {
+        {"device", KEY_DEVICE, "DEV", 0, "with MODEL: cpu (default) or cuda[/N], GPU N of those counted from 0", 0},
+        {0}};
+    static const struct argp argp = {own,
                                      option,
                                      "[MODEL]",
                                      "Without MODEL: plant faults in runs of a tiny model and find each at its place. "
                                      "With MODEL: show that what must not move a bit of its forward does not: a second "
-                                     "run, threads, taps, cutting the prompt, reading the file again.",
+                                     "run, threads, taps, cutting the prompt, reading the file again; with --device "
+                                     "cuda, in place of threads, the other device.",
                                      0,
                                      0,
                                      0};
-    const char *model = NULL, *tmp = getenv("TMPDIR");
-    char dir[4096], tiny[4096];
+    options o = {0};
+    char device[32], tiny[4096];
     q4x_err err = {0};
-    int rc = 0, bad = 0;
-    cmd_parse(&argp, argc, argv, c, 1, &model);
-    if (!model && cmd_find_model(c, "demo.gguf", tiny, sizeof tiny, &err)) return cmd_fail(c, &err);
-    snprintf(dir, sizeof dir, "%.4000s/q4x-selftest-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(dir)) {
-        q4x_fail(&err, Q4X_E_IO, "%.160s: cannot make a folder for the dumps; set TMPDIR", dir);
-        return cmd_fail(c, &err);
-    }
-    q4x_doomed doomed = {0};
-    q4x_doom(&doomed, dir);
-    table t = {.c = c, .rows = json_array(), .plants = !model};
-    if (model)
-        rc = bis_selftest_nulls(model, dir, row, &t, &bad, &err);
-    else
-        rc = tiny_model(tiny, dir, &t, &bad, &err);
-    rmdir(dir);
-    q4x_pardon(&doomed);
-    int code = rc ? cmd_fail(c, &err) : bad ? CMD_DIVERGED : CMD_OK;
+    int bad = 0;
+    cmd_parse(&argp, argc, argv, c, 1, &o);
+    int code = find_device(&o, c, device, sizeof device);
+    if (code) return code;
+    if (!o.model && cmd_find_model(c, "demo.gguf", tiny, sizeof tiny, &err)) return cmd_fail(c, &err);
+    table t = {.c = c, .rows = json_array(), .plants = !o.model};
+    const int rc = run_trials(&o, device, tiny, &t, &bad, &err);
+    code = rc ? cmd_fail(c, &err) : bad ? CMD_DIVERGED : CMD_OK;
     if (!rc && c->json) {
         int printed = cmd_print_json(c, json_pack("{s:b, s:i, s:O}", "good", !bad, "bad", bad, "trials", t.rows), 9);
         if (printed) code = printed;

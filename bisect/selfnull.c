@@ -1,4 +1,4 @@
-/* selfnull.c: runs of any model that must not differ by a bit (selftest MODEL). */
+/* selfnull.c: runs of any model that must not differ by a bit (selftest MODEL), on the processor or a device. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "bisect/selftest.h"
 #include "lib/greedy.h"
 #include "lib/machine.h"
+#include "lib/net_dev.h"
 #include "lib/tap.h"
 
 enum { PROMPT = 8, STEPS = 3 };
@@ -134,63 +135,87 @@ static void compare(const record *a, const record *b, bis_trial *t, int must_dif
     t->good = compared > 1 && (must_differ ? differing > 0 : differing == 0);
 }
 
-/* One row: run h, compare with the base, tell. */
-static int trial(const q4x_net *net, const record *base, how h, const char *what, int must_differ, bis_trial_fn fn,
-                 void *ctx, int *bad, q4x_err *err) {
+/* The trials of a model: all are compared with the base, a run on the device under no lever. */
+typedef struct {
+    const char *model, *device; /* "cpu", "cuda/1" */
+    q4x_net *net;
+    record base;
+    bis_trial_fn fn;
+    void *ctx;
+    int bad;
+} nulls;
+
+static void tell(nulls *k, const bis_trial *t) {
+    k->bad += !t->good;
+    k->fn(k->ctx, t);
+}
+
+/* One row: run h, compare with the base, tell. A run that fails, as on a device that is lost, is no trial. */
+static int trial(nulls *k, const q4x_net *net, how h, const char *what, int must_differ, q4x_err *err) {
     record r;
     bis_trial t = {0};
     int rc = sequence(net, h, &r, err);
     if (rc) return rc;
     snprintf(t.what, sizeof t.what, "%s", what);
-    compare(base, &r, &t, must_differ);
-    *bad += !t.good;
-    fn(ctx, &t);
+    compare(&k->base, &r, &t, must_differ);
+    tell(k, &t);
     record_free(&r);
     return 0;
 }
 
-/* Open the file a second time: the same fingerprint, the same run. */
-static int read_twice(const char *model, const q4x_net *net, const record *base, bis_trial_fn fn, void *ctx, int *bad,
-                      q4x_err *err) {
+/* Open the file a second time: the same fingerprint, the same run. A device need not hold both. */
+static int read_twice(nulls *k, q4x_err *err) {
     int rc;
     char one[33], two[33];
     q4x_net *again = NULL;
     bis_trial t = {.what = "read twice: fingerprint"};
-    TRY(q4x_net_open(model, &again, err));
-    TRY(q4x_model_fingerprint(q4x_net_model(net), one, err));
+    TRY(q4x_net_open(k->model, &again, err));
+    TRY(q4x_model_fingerprint(q4x_net_model(k->net), one, err));
     TRY(q4x_model_fingerprint(q4x_net_model(again), two, err));
     t.good = !strcmp(one, two);
     snprintf(t.found, sizeof t.found, t.good ? "%s" : "%s, then another", one);
-    *bad += !t.good;
-    fn(ctx, &t);
-    TRY(trial(again, base, (how){.spec = "cpu", .hooked = 1}, "read twice: a run", 0, fn, ctx, bad, err));
+    tell(k, &t);
+    q4x_net_dev_free(q4x_net_devices(k->net));
+    TRY(trial(k, again, (how){.spec = k->device, .hooked = 1}, "read twice: a run", 0, err));
 done:
     q4x_net_close(again);
     return rc;
 }
 
-int bis_selftest_nulls(const char *model, const char *dir, bis_trial_fn fn, void *ctx, int *ret_bad, q4x_err *err) {
-    int rc, bad = 0, cpus = q4x_machine_cpus();
-    char path[4096], what[80];
-    q4x_net *net = NULL;
-    record base = {0};
+static int threads(nulls *k, q4x_err *err) {
+    char what[80];
+    snprintf(what, sizeof what, "1 thread against %d", q4x_machine_cpus());
+    int rc = trial(k, k->net, (how){.spec = k->device, .threads = 1, .hooked = 1}, what, 0, err);
+    return rc ? rc : trial(k, k->net, (how){.spec = k->device, .threads = 3, .hooked = 1}, "3 threads", 0, err);
+}
+
+/* What other devices than the processor promise: its bits. */
+static int against_cpu(nulls *k, q4x_err *err) {
+    char what[80];
+    snprintf(what, sizeof what, "%s against cpu", k->device);
+    return trial(k, k->net, (how){.spec = "cpu", .hooked = 1}, what, 0, err);
+}
+
+int bis_selftest_nulls(const char *model, const char *device, const char *dir, bis_trial_fn fn, void *ctx, int *ret_bad,
+                       q4x_err *err) {
+    nulls k = {.model = model, .device = device, .fn = fn, .ctx = ctx};
+    char path[4096], seq[64], bf16[64];
+    int rc;
     snprintf(path, sizeof path, "%s/selftest.q4d", dir);
-    TRY(q4x_net_open(model, &net, err));
-    TRY(sequence(net, (how){.spec = "cpu", .hooked = 1}, &base, err));
-    TRY(trial(net, &base, (how){.spec = "cpu", .hooked = 1}, "two runs", 0, fn, ctx, &bad, err));
-    snprintf(what, sizeof what, "1 thread against %d", cpus);
-    TRY(trial(net, &base, (how){.spec = "cpu", .threads = 1, .hooked = 1}, what, 0, fn, ctx, &bad, err));
-    TRY(trial(net, &base, (how){.spec = "cpu", .threads = 3, .hooked = 1}, "3 threads", 0, fn, ctx, &bad, err));
-    TRY(trial(net, &base, (how){.spec = "cpu"}, "watched against unwatched", 0, fn, ctx, &bad, err));
-    TRY(trial(net, &base, (how){.spec = "cpu", .dump = path}, "tapped against untapped", 0, fn, ctx, &bad, err));
-    TRY(trial(net, &base, (how){.spec = "cpu:gdn=seq", .one_by_one = 1, .hooked = 1}, "prefill against id by id", 0, fn,
-              ctx, &bad, err));
-    TRY(read_twice(model, net, &base, fn, ctx, &bad, err));
-    TRY(trial(net, &base, (how){.spec = "cpu:act=bf16", .hooked = 1}, "twin: act=bf16 must differ", 1, fn, ctx, &bad,
-              err));
-    *ret_bad = bad;
+    snprintf(seq, sizeof seq, "%s:gdn=seq", device);
+    snprintf(bf16, sizeof bf16, "%s:act=bf16", device);
+    TRY(q4x_net_open(model, &k.net, err));
+    TRY(sequence(k.net, (how){.spec = device, .hooked = 1}, &k.base, err));
+    TRY(trial(&k, k.net, (how){.spec = device, .hooked = 1}, "two runs", 0, err));
+    TRY(strcmp(device, "cpu") ? against_cpu(&k, err) : threads(&k, err));
+    TRY(trial(&k, k.net, (how){.spec = device}, "watched against unwatched", 0, err));
+    TRY(trial(&k, k.net, (how){.spec = device, .dump = path}, "tapped against untapped", 0, err));
+    TRY(trial(&k, k.net, (how){.spec = seq, .one_by_one = 1, .hooked = 1}, "prefill against id by id", 0, err));
+    TRY(read_twice(&k, err));
+    TRY(trial(&k, k.net, (how){.spec = bf16, .hooked = 1}, "twin: act=bf16 must differ", 1, err));
+    *ret_bad = k.bad;
 done:
-    record_free(&base);
-    q4x_net_close(net);
+    record_free(&k.base);
+    q4x_net_close(k.net);
     return rc;
 }

@@ -69,8 +69,11 @@ int bis_quiet_pair(const q4x_net *net, const char *dir, const bis_quiet *q, bis_
 int bis_selftest_quiet(const char *model, const char *dir, bis_trial_fn fn, void *ctx, int *ret_bad, q4x_err *err);
 
 /* Nulls on any model: two runs, 1 against n threads, tapped against untapped, prefill against id by id, the file read
- * twice; and a twin that must differ, so that silence means something. */
-int bis_selftest_nulls(const char *model, const char *dir, bis_trial_fn fn, void *ctx, int *ret_bad, q4x_err *err);
+ * twice; and a twin that must differ, so that silence means something. device: "cpu", or "cuda/N", which has no threads
+ * and is compared with the processor instead: every node recorded, every state and the logits. A device that fails, or
+ * is not there, is an error, not a bad trial. */
+int bis_selftest_nulls(const char *model, const char *device, const char *dir, bis_trial_fn fn, void *ctx, int *ret_bad,
+                       q4x_err *err);
 
 /* Run an arm under taps into a dump at path. */
 int bis_dump_arm(const q4x_net *net, const char *spec, const q4x_greedy_opts *go, const q4x_tap_opts *o,

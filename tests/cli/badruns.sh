@@ -6,6 +6,7 @@ try run $m --ids 1,1024
 try run $m --ids 1 --force-ids 2000
 try run $m --ids 1 -n 5000
 try run $m --ids 1 --device cuda/999
+try selftest $m --device cuda/999
 try run $m --ids 1 --lever act=bf16@nosuch
 try run $m --ids 1 --lever gdn=chunk64@L03.attn.ctx
 try run $m --ids 1 --spec cpu:plant=nan@L00.moe.ids

@@ -82,6 +82,13 @@ try run $m "The day" -n 3
 try bisect a b --device-null a --json
 try info $m --plan --device cpu/3 --threads 5
 try info $m --plan --device cuda --threads 5
+try run $m --ids 1 --device cuda --threads 4
+try run $m --ids 1 --spec cuda/1:act=bf16 --threads 4
+try tap $m --ids 1 --arm x --device cuda --threads 4
+try selftest --device cuda
+try selftest $m --device cuda:act=bf16
+try selftest $m --device cpu/2
+try selftest $m --device tpu
 q4x tap $m --ids 1 -n 1 --arm one >o; try report one
 try synth tiny x.gguf --shards 500
 # what was typed stays on one line, cut where it is long; no word is near to a long one

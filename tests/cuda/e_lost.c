@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "bin/cmd.h"
+#include "tests/cuda/h_door.h"
 #include "tests/cuda/h_lost.h"
 #include "tests/emu/emu.h"
 #include "tests/h_dump.h"
@@ -317,35 +317,13 @@ static void through_a_pipe(void **state) {
     free(bytes);
 }
 
-void cmd_written(const char *name) {
-    (void)name;
-}
-
-/* The command's exit code; what it said on stderr in said. */
-static int command(int n, const char **args, char *said, size_t size) {
-    cmd_ctx c = {.name = "q4x tap", .exe = "q4x", .argc = n, .argv = (char **)(uintptr_t)args};
-    int saved = dup(2), ends[2];
-    assert_int_equal(pipe(ends), 0);
-    fflush(stderr);
-    dup2(ends[1], 2);
-    close(ends[1]);
-    int code = cmd_tap(n, c.argv, &c);
-    fflush(stderr);
-    dup2(saved, 2);
-    close(saved);
-    ssize_t k = read(ends[0], said, size - 1);
-    said[k > 0 ? k : 0] = 0;
-    close(ends[0]);
-    return code;
-}
-
 static void tap_command(void **state) {
     const char *args[] = {"tap",  MODEL,      "--ids", "5,6,7", "-n", "4", "--mode",
                           "full", "--device", "cuda",  "-o",    path, NULL};
-    char said[4000];
+    char out[4000], said[4000];
     (void)state;
     emu.fail = emu.ops + calls - 40;
-    int code = command(12, args, said, sizeof said);
+    int code = hd_command(cmd_tap, args, out, said);
     emu.fail = 0;
     print_message("    %s", said);
     assert_int_equal(code, 128);
@@ -353,7 +331,7 @@ static void tap_command(void **state) {
     assert_non_null(strstr(said, "lost.q4d: cut behind 3 whole forwards: device cuda/0: node "));
     assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1); /* one line */
     hl_is_cut(path, want, 3);
-    assert_int_equal(command(12, args, said, sizeof said), 0); /* the twin */
+    assert_int_equal(hd_command(cmd_tap, args, out, said), 0); /* the twin */
 }
 
 int main(int argc, char **argv) {

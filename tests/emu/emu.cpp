@@ -4,7 +4,7 @@
 
 #include "tests/emu/emu_int.h"
 
-emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+emu_device emu = {(size_t)1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
 struct emu_stream *emu_streams, emu_origin = {NULL, 0, NULL, &emu_origin.first, 0, 0};
 
 static cudaError_t last_error;
@@ -98,7 +98,10 @@ static void do_it(emu_later *l) {
     switch (l->what) {
     case EMU_RUN: emu_run_now(l->grid, l->block, l->shared, l->body, l->ctx); break;
     case EMU_WORK: l->body(l->ctx); break;
-    case EMU_COPY: memcpy(l->to, l->from ? l->from : l->ctx, l->n); break;
+    case EMU_COPY:
+        memcpy(l->to, l->from ? l->from : l->ctx, l->n);
+        if (l->byte) ((unsigned char *)l->to)[l->n - 1] ^= (unsigned char)l->byte;
+        break;
     case EMU_FILL: memset(l->to, l->byte, l->n); break;
     case EMU_WORD: *(volatile uint32_t *)l->to = l->word; break;
     default: emu_catch_up(l->other, l->behind);

@@ -27,6 +27,9 @@ typedef struct {
     int hit;      /* what emu_trap or emu_refuse fell on last: EMU_NOTHING .. */
     int late;     /* 1: the work of every stream is done as late as it may be, whatever early says */
     int deaf;     /* bits of EMU_HOST, EMU_STREAMS: they do not wait for events */
+    int others;   /* devices besides, to be counted and described: each has half the memory of the one before */
+    size_t
+        spoilt; /* copies to the device of so many bytes or more arrive with a bit of the last byte turned; 0: none */
     int64_t unpinned; /* copies from or to memory of the host that is not pinned: each may wait for its stream */
 } emu_device;
 extern emu_device emu;

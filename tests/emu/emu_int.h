@@ -21,7 +21,7 @@ typedef struct emu_later {
     void *to;             /* COPY, FILL, WORD */
     const void *from;     /* COPY; NULL: what lies in ctx */
     size_t n;
-    int byte;
+    int byte; /* FILL; COPY: bits that are turned in its last byte */
     uint32_t word;
     struct emu_stream *other; /* WAIT: for what was given to that one up to here */
     int64_t behind;

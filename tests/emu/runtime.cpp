@@ -64,16 +64,16 @@ static int is_pinned(const void *p) {
 
 cudaError_t cudaGetDeviceCount(int *n) {
     EMU_CALL(cudaGetDeviceCount);
-    *n = 1;
+    *n = 1 + emu.others;
     return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int i) {
     EMU_CALL(cudaGetDeviceProperties);
-    if (i) return emu_failed(cudaErrorInvalidDevice);
+    if (i > emu.others) return emu_failed(cudaErrorInvalidDevice);
     memset(p, 0, sizeof *p);
     memcpy(p->name, "emulator", sizeof "emulator");
     p->multiProcessorCount = 1;
-    p->totalGlobalMem = emu.memory;
+    p->totalGlobalMem = emu.memory >> i;
     return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int *v) {
@@ -182,6 +182,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind
     l->to = to;
     l->from = now_read ? NULL : from;
     l->n = n;
+    l->byte = kind == cudaMemcpyHostToDevice && emu.spoilt && n >= emu.spoilt;
     if (now_read && n) memcpy(l->ctx, from, n);
     if (kind == cudaMemcpyDeviceToHost && !is_pinned(to))
         emu_catch_up(s, s->given);
