@@ -144,10 +144,12 @@ static float *run(const sums *m, int32_t gemm, int32_t epi) {
 
 static k_gemm_by by_of(const sums *m, int32_t gemm) {
     const k_levers lv = {.act = m->s.act, .gemm = gemm};
-    k_call c = {.T = m->s.T, .lv = &lv};
+    k_call c = {.T = m->s.T, .Tcall = m->s.T, .lv = &lv};
     c.w[0] = &m->w;
     c.in_cols[0] = m->s.K;
-    return k_gemm_of(&c);
+    const k_gemm_by by = k_gemm_of(&c);
+    assert_int_equal(by != K_BY_OWN, gemm == K_GEMM_CUBLAS && m->s.T > K_GEMM_COLUMNS);
+    return by;
 }
 
 /* Largest share of its bound that an element uses; NaN and infinity exceed it. */

@@ -130,7 +130,7 @@ static void drop_sums(sums *s) {
 
 /* How this arm makes a product of T columns, and its a over sum |w x|. */
 static double a_of(const k_levers *lv, const k_weight *w, int32_t T) {
-    k_call c = {.T = T, .lv = lv};
+    k_call c = {.T = T, .Tcall = T, .lv = lv};
     c.w[0] = w, c.in_cols[0] = w->cols;
     if (lv->gemm == K_GEMM_CUBLAS) assert_true(k_gemm_of(&c) == (lv->act == K_ACT_BF16 ? K_BY_BF16 : K_BY_F32));
     return k_gemm_bound(k_gemm_of(&c), w->cols);
