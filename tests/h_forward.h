@@ -34,7 +34,7 @@ typedef struct {
 /* Runs prompt and greedy ids of g through the model; fail_msg on errors. */
 void h_walk_golden(const q4x_net *net, const h_golden *g, h_walk *w);
 
-q4x_net *h_net(const char *path); /* fail_msg when it cannot be opened */
+q4x_net *h_net(const char *path);                        /* fail_msg when it cannot be opened */
 const k_state *h_run_state(const q4x_run *r, int32_t i); /* q4x_run_state; fail_msg when it fails */
 
 #endif
