@@ -208,7 +208,9 @@ static q4x_hash tapped(const char *spec, const q4x_tap_opts *o, int prompt) {
  * meet what is still measured of the first. */
 static void with_taps(void **state) {
     static const struct {
-        int prompt, mode, first, last;
+        int prompt;
+        q4x_mode mode;
+        int first, last;
     } jobs[] = {
         {5, Q4X_MODE_SKETCH, 0, NORDERS - 1}, {5, Q4X_MODE_FULL, 0, NORDERS - 1}, {TILE + 2, Q4X_MODE_SKETCH, 3, 3}};
     (void)state;

@@ -240,9 +240,10 @@ static void empty(void **state) {
                 k_call c = {.d = &none, .lv = &levers[l], .Tcall = 9};
                 c.T = way < 2 ? 0 : 9, c.cols = way < 2 ? 4 : 0;
                 for (int k = 0; k < K_MAXIN; k++) c.in_cols[k] = way % 2 ? 4 : 0;
-                if (k_dev_run(q4x_run_device(r), op, &c)) fail_msg("%s, way %d: not let through", k_ops[op].name, way);
+                if (k_dev_run(q4x_run_device(r), (k_op)op, &c))
+                    fail_msg("%s, way %d: not let through", k_ops[op].name, way);
                 c.T = 1, c.cols = 1; /* the twin */
-                if (!k_dev_run(q4x_run_device(r), op, &c))
+                if (!k_dev_run(q4x_run_device(r), (k_op)op, &c))
                     fail_msg("%s, way %d: nothing is missing", k_ops[op].name, way);
             }
     assert_true(emu.ops == ops);

@@ -24,7 +24,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-typedef enum : int { /* the library's codes too */
+enum cudaError : int { /* the library's codes too */
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
@@ -33,7 +33,8 @@ typedef enum : int { /* the library's codes too */
     cudaErrorInvalidDevice = 101,
     cudaErrorNotReady = 600,
     cudaErrorIllegalAddress = 700
-} cudaError_t;
+};
+typedef cudaError cudaError_t;
 enum { cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0, cudaHostAllocMapped = 2, cudaEnableDefault = 0 };
 enum { cudaEventDisableTiming = 2 };
 typedef enum { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice } cudaMemcpyKind;
