@@ -24,7 +24,8 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-enum cudaError : int { /* the library's codes too */
+/* The library's codes too. */
+enum cudaError : int {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
